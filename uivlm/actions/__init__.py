@@ -1,0 +1,1 @@
+"""What can be done on a phone: actions, their words, their gestures."""

@@ -1,0 +1,29 @@
+"""What every agent is: reset before an episode, then one decision for each history."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from uivlm.actions.action import Action
+from uivlm.actions.language import NotAnAction
+from uivlm.episode import History
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an agent decided: the action (or why its words are none), the words it said, its confidence."""
+
+    action: Action | NotAnAction
+    words: str
+    confidence: float | None = None  # [0, 1]
+
+
+class Agent(Protocol):
+    def reset(self) -> None:
+        """Called before each episode: forget whatever was planned."""
+
+    def act(self, history: History) -> Decision:
+        """One decision for the screen in `history.screen`."""
+
+
+class AgentError(RuntimeError):
+    """The agent cannot decide: out of reach, or failed. The text says what to do."""

@@ -1,0 +1,1 @@
+"""Phones behind two methods: show the screen, perform a gesture."""

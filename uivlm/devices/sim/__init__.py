@@ -1,0 +1,1 @@
+"""The simulated phone: drawn with Pillow, seeded, reached through adb."""

@@ -1,0 +1,59 @@
+"""Episodes: what was asked, what was seen, what was done."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uivlm.actions.action import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One annotated box of a screen (AITW `image/ui_annotations_*`); fractions of the screen, y before x."""
+
+    y: float  # top
+    x: float  # left
+    height: float
+    width: float
+    text: str = ""
+    kind: str = "TEXT"  # TEXT or ICON_*
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Screen:
+    """What the phone shows: `pixels` uint8 [H, W, 3] RGB, and its annotations where they are known."""
+
+    pixels: NDArray[np.uint8]
+    elements: tuple[Element, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The screen seen, then the action done on it."""
+
+    screen: Screen
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All an agent may know when it acts: the goal, the steps so far (oldest first), the screen now."""
+
+    goal: str
+    steps: tuple[Step, ...]
+    screen: Screen
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A goal and the steps that were recorded for it. `id` is any text, never a file name."""
+
+    id: str
+    goal: str
+    subset: str
+    steps: tuple[Step, ...]
+
+    def history(self, t: int) -> History:
+        """What was known before step `t` (0-based)."""
+        return History(self.goal, self.steps[:t], self.steps[t].screen)

@@ -1,0 +1,1 @@
+"""How good an agent is, by the rules of AITW."""

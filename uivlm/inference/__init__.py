@@ -1,0 +1,1 @@
+"""A checkpoint folder and a history in, an action out."""

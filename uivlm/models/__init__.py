@@ -1,0 +1,1 @@
+"""One file per model; every model reads and writes the same sentences."""

@@ -1,0 +1,165 @@
+"""A run as a value: which model, which grammar, which data, how it trains.
+
+A recipe file is a Python program with one function, `recipe() -> Recipe`; a variant is `dataclasses.replace`.
+A checkpoint carries its recipe as JSON.
+"""
+
+import dataclasses
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be run; the text says which setting and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Low-rank adapters on the language model's linear layers (Hu et al. 2021)."""
+
+    r: int = 64
+    alpha: int = 16
+    dropout: float = 0.05
+
+    def __post_init__(self) -> None:
+        _at_least("model.lora.r", self.r, 1)
+        _at_least("model.lora.alpha", self.alpha, 1)
+        if not 0 <= self.dropout < 1:
+            raise RecipeError(f"model.lora.dropout is {self.dropout}: it must lie in [0, 1)")
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaVit:
+    """The bridge of `models/llama_vit.py`: Llama, ViT and one linear projection."""
+
+    base: str  # folder of a bridge base, or "tiny": the one that comes with this package
+    lora: Lora = field(default_factory=Lora)
+    kind: Literal["llama_vit"] = "llama_vit"
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarPart:
+    """How episodes become sentences (`sentences.sentence.Grammar`)."""
+
+    bins: int = 100  # equal bins of each axis
+    screens: int = 8  # most screens in one sentence
+    before: int = 8  # most older actions told in words
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    folder: str  # prepared data: what `python -m data_prep` wrote
+    split: str = "train"
+    limit: int | None = None  # episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    lr: float = 1e-5  # peak learning rate
+    epochs: float = 1.0
+    batch: int = 1  # sentences a device and forward
+    accumulate: int = 1  # forwards a step
+    warmup: float = 0.01  # share of all steps
+    weight_decay: float = 0.1
+    beta2: float = 0.95  # AdamW
+    clip: float = 1.0  # gradient norm
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch", 1), ("accumulate", 1)):
+            _at_least(f"train.{name}", getattr(self, name), least)
+        for name in ("lr", "epochs", "clip"):
+            if not getattr(self, name) > 0:
+                raise RecipeError(f"train.{name} is {getattr(self, name)}: it must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    name: str
+    model: LlamaVit
+    grammar: GrammarPart
+    data: Data
+    train: Train
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if value < least:
+        raise RecipeError(f"{name} is {value}: it must be at least {least}")
+
+
+def load(path: str | Path) -> Recipe:
+    """The recipe of a file, by its path or its name in `recipes/`."""
+    file = Path(path)
+    if file.suffix != ".py":
+        file = Path("recipes") / f"{path}.py"
+    if not file.is_file():
+        known = ", ".join(sorted(p.stem for p in Path("recipes").glob("*.py") if p.stem != "__init__"))
+        raise RecipeError(f"no recipe {str(path)!r}: {file} is not a file (recipes here: {known or 'none'})")
+    spec = importlib.util.spec_from_file_location(f"recipe_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.recipe() if hasattr(module, "recipe") else None
+    if not isinstance(made, Recipe):
+        raise RecipeError(f"{file} is no recipe: it needs a function recipe() that returns a uivlm.recipe.Recipe")
+    return made
+
+
+def override(recipe: Recipe, settings: list[str]) -> Recipe:
+    """The recipe with `part.field=value` settings applied; values are checked against the field's type."""
+    tree = to_dict(recipe)
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        *parts, last = name.split(".")
+        node = tree
+        for part in parts:
+            node = node.get(part) if isinstance(node, dict) else None  # type: ignore[assignment]
+        if not equals or not isinstance(node, dict) or last not in node or isinstance(node[last], dict):
+            raise RecipeError(f"--set {setting!r}: no such setting; write part.field=value with a field of the recipe")
+        try:
+            node[last] = json.loads(value)
+        except json.JSONDecodeError:
+            node[last] = value
+    return from_dict(tree)
+
+
+def to_dict(recipe: Recipe) -> dict[str, Any]:
+    return dataclasses.asdict(recipe)
+
+
+def from_dict(tree: dict[str, Any]) -> Recipe:
+    made = _build(Recipe, tree, "recipe")
+    assert isinstance(made, Recipe)
+    return made
+
+
+def _build(kind: Any, value: Any, where: str) -> Any:
+    """`value` (from JSON) as `kind`; refuses unknown fields, missing fields and other types by name."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise RecipeError(f"{where} must be a table, not {value!r}")
+        hints = get_type_hints(kind)
+        if unknown := set(value) - set(hints):
+            raise RecipeError(f"{where} has no field {sorted(unknown)[0]!r} (fields: {', '.join(hints)})")
+        try:
+            return kind(**{name: _build(hints[name], v, f"{where}.{name}") for name, v in value.items()})  # type: ignore[operator]
+        except TypeError as error:
+            raise RecipeError(f"{where}: {error}") from error
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise RecipeError(f"{where} is {value!r}: it must be one of {', '.join(map(repr, get_args(kind)))}")
+        return value
+    if isinstance(kind, UnionType):
+        return value if value is None else _build(next(k for k in get_args(kind) if k is not type(None)), value, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        raise RecipeError(f"{where} is {value!r}: it must be of type {kind.__name__}")
+    return value

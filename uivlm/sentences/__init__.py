@@ -1,0 +1,1 @@
+"""Episodes become sentences of words and pictures, and sentences become token ids."""

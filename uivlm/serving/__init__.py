@@ -1,0 +1,1 @@
+"""An agent behind HTTP, and a client that is an agent."""

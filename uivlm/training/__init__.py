@@ -1,0 +1,1 @@
+"""Prepared data and a recipe in, a checkpoint folder out."""
