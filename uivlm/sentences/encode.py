@@ -40,14 +40,16 @@ class Example:
     pixels: NDArray[np.float32]
 
 
-def encode(sentence: Sentence, encoder: Encoder) -> Example:
+def encode(sentence: Sentence, encoder: Encoder, look: bool = True) -> Example:
+    """Ids and labels, and the pixels unless `look` is False: then their features are at hand already."""
     ids = list(encoder.start)
     labels = [IGNORE] * len(ids)
     pixels = []
     for piece in sentence:
         if isinstance(piece, Picture):
             new, trained = encoder.picture(piece.screen), False
-            pixels.append(encoder.pixels(piece.screen))
+            if look:
+                pixels.append(encoder.pixels(piece.screen))
         else:
             new, trained = encoder.words(piece.text), piece.trained
             if piece.closed:

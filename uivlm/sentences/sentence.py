@@ -68,13 +68,17 @@ class Grammar:
     def windows(self, episode: Episode) -> Iterator[Window]:
         """Windows that train each action of the episode exactly once."""
         spoken = [self.language.say(step.action) for step in episode.steps]
-        end = len(episode.steps)
-        t = 0
-        while t < end:
-            start, stop = self.start(t), t
-            while stop < end and self.start(stop) == start:
-                stop += 1
+        for start, t, stop in self.spans(len(episode.steps)):
             yield Window(episode.goal, self._told(spoken[:start]), episode.steps[start:stop], t - start)
+
+    def spans(self, num_steps: int) -> Iterator[tuple[int, int, int]]:
+        """The windows of an episode of `num_steps`: first step seen, first step trained, end (exclusive)."""
+        t = 0
+        while t < num_steps:
+            start, stop = self.start(t), t
+            while stop < num_steps and self.start(stop) == start:
+                stop += 1
+            yield start, t, stop
             t = stop
 
     def sentence(self, window: Window) -> Sentence:
