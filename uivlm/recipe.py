@@ -69,6 +69,9 @@ class Train:
     clip: float = 1.0  # gradient norm
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
+    keep_features: bool = (
+        False  # each screen passes the frozen vision encoder once; its features stay on disk
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,9 +109,11 @@ def load(path: str | Path) -> Recipe:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = module.recipe() if hasattr(module, "recipe") else None
+    made = module.recipe() if callable(getattr(module, "recipe", None)) else None
     if not isinstance(made, Recipe):
-        raise RecipeError(f"{file} is no recipe: it needs a function recipe() that returns a uivlm.recipe.Recipe")
+        raise RecipeError(
+            f"{file} is no recipe: it needs a function recipe() that returns a uivlm.recipe.Recipe"
+        )
     return made
 
 
@@ -122,7 +127,9 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
         for part in parts:
             node = node.get(part) if isinstance(node, dict) else None  # type: ignore[assignment]
         if not equals or not isinstance(node, dict) or last not in node or isinstance(node[last], dict):
-            raise RecipeError(f"--set {setting!r}: no such setting; write part.field=value with a field of the recipe")
+            raise RecipeError(
+                f"--set {setting!r}: no such setting; write part.field=value with a field of the recipe"
+            )
         try:
             node[last] = json.loads(value)
         except json.JSONDecodeError:
@@ -153,11 +160,17 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         except TypeError as error:
             raise RecipeError(f"{where}: {error}") from error
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise RecipeError(f"{where} is {value!r}: it must be one of {', '.join(map(repr, get_args(kind)))}")
+        if not any(value == each and type(value) is type(each) for each in get_args(kind)):  # True == 1
+            raise RecipeError(
+                f"{where} is {value!r}: it must be one of {', '.join(map(repr, get_args(kind)))}"
+            )
         return value
     if isinstance(kind, UnionType):
-        return value if value is None else _build(next(k for k in get_args(kind) if k is not type(None)), value, where)
+        return (
+            value
+            if value is None
+            else _build(next(k for k in get_args(kind) if k is not type(None)), value, where)
+        )
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):

@@ -49,8 +49,12 @@ def theme(dark: bool, accent: int) -> Theme:
     """A light or dark theme with one of the accent colours."""
     colour = ACCENTS[accent % len(ACCENTS)]
     if dark:
-        return Theme((18, 20, 24), (38, 42, 48), (236, 238, 242), (150, 156, 166), (58, 62, 70), colour, (255,) * 3)
-    return Theme((250, 250, 252), (234, 237, 242), (24, 26, 30), (108, 114, 124), (214, 218, 224), colour, (255,) * 3)
+        return Theme(
+            (18, 20, 24), (38, 42, 48), (236, 238, 242), (150, 156, 166), (58, 62, 70), colour, (255,) * 3
+        )
+    return Theme(
+        (250, 250, 252), (234, 237, 242), (24, 26, 30), (108, 114, 124), (214, 218, 224), colour, (255,) * 3
+    )
 
 
 @lru_cache(maxsize=64)
@@ -104,7 +108,9 @@ class Canvas:
         length = font.getlength(shown)
         left, middle = self._px(row + 0.5, x)
         left -= {"left": 0.0, "center": length / 2, "right": length}[align]
-        self.draw.text((round(left), round(middle)), shown, fill=ink or self.theme.ink, font=font, anchor="lm")
+        self.draw.text(
+            (round(left), round(middle)), shown, fill=ink or self.theme.ink, font=font, anchor="lm"
+        )
         half = font.size * 0.5
         self._note(left, middle - half, left + length, middle + half, shown, "TEXT")
 
@@ -116,7 +122,9 @@ class Canvas:
         right, bottom = self._px(row + rows, x + width)
         radius = round_to * self.height / ROWS
         edge = self.theme.line if fill is None else None
-        self.draw.rounded_rectangle((left, top, right - 1, bottom - 1), radius, fill=fill, outline=edge, width=2)
+        self.draw.rounded_rectangle(
+            (left, top, right - 1, bottom - 1), radius, fill=fill, outline=edge, width=2
+        )
         return Box(row / ROWS, x, rows / ROWS, width)
 
     def icon(self, row: float, x: float, name: str, *, ink: Colour | None = None, size: float = 0.5) -> None:
@@ -126,7 +134,9 @@ class Canvas:
         colour, wide = ink or self.theme.ink, max(2, round(r / 4))
         match name:
             case "back":
-                self.draw.line((cx + r, cy - r, cx - r * 0.6, cy, cx + r, cy + r), fill=colour, width=wide, joint="curve")
+                self.draw.line(
+                    (cx + r, cy - r, cx - r * 0.6, cy, cx + r, cy + r), fill=colour, width=wide, joint="curve"
+                )
             case "plus":
                 self.draw.line((cx - r, cy, cx + r, cy), fill=colour, width=wide)
                 self.draw.line((cx, cy - r, cx, cy + r), fill=colour, width=wide)
@@ -169,7 +179,9 @@ class Canvas:
             self.icon(1, 0.92, action, ink=self.theme.on_accent)
         return Box(1 / ROWS, 0, 1 / ROWS, 0.14), Box(1 / ROWS, 0.84, 1 / ROWS, 0.16)
 
-    def row(self, row: float, label: str, *, value: str = "", switch: bool | None = None, indent: float = 0.05) -> Box:
+    def row(
+        self, row: float, label: str, *, value: str = "", switch: bool | None = None, indent: float = 0.05
+    ) -> Box:
         """A line of a list: a label, and at the right a value or a switch."""
         right = 0.3 if switch is not None else 0.05
         if value:
@@ -205,9 +217,13 @@ class Canvas:
         self.text(row, x + 0.04, text or hint, room=width - 0.08, ink=ink)
         return box
 
-    def button(self, row: float, label: str, *, x: float = 0.25, width: float = 0.5, filled: bool = True) -> Box:
+    def button(
+        self, row: float, label: str, *, x: float = 0.25, width: float = 0.5, filled: bool = True
+    ) -> Box:
         """A button of one row with its label in the middle."""
-        box = self.panel(row + 0.06, 0.88, x, width, self.theme.accent if filled else self.theme.card, round_to=0.4)
+        box = self.panel(
+            row + 0.06, 0.88, x, width, self.theme.accent if filled else self.theme.card, round_to=0.4
+        )
         ink = self.theme.on_accent if filled else self.theme.ink
         self.text(row, x + width / 2, label, room=width - 0.04, align="center", ink=ink)
         return box
@@ -248,6 +264,8 @@ class Canvas:
         width = 0.84 / len(buttons)
         last = len(buttons) - 1
         return tuple(
-            self.button(row + len(lines) + 1, label, x=0.08 + i * width + 0.01, width=width - 0.02, filled=i == last)
+            self.button(
+                row + len(lines) + 1, label, x=0.08 + i * width + 0.01, width=width - 0.02, filled=i == last
+            )
             for i, label in enumerate(buttons)
         )

@@ -1,42 +1,19 @@
-"""Random rendered interfaces and questions on them: what the tiny base is pre-trained on.
+"""Random rendered interfaces: what the tiny base learns to read.
 
-In: a seeded random generator. Out: sentences in the grammar of training: words to find, read, type or judge,
-screens that were drawn at random from the phone's words, and the one right action on each. No phone runs here:
-no app, no state, no goal, no episode; one screen has nothing to do with the next but the words that are asked for.
+In: a seeded random generator. Out: screens drawn at random from the phone's widgets and words, and what on them can be
+asked for. No phone runs here: no app, no state, no goal, no episode.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from uivlm.actions.action import Action, Finish, Point, Swipe, Tap, Type
-from uivlm.actions.language import Language
+from uivlm.actions.action import Point
 from uivlm.devices.sim.canvas import ACCENTS, ROWS, Box, Canvas, theme
 from uivlm.devices.sim.words import lexicon
 from uivlm.episode import Screen
-from uivlm.sentences.sentence import Picture, Sentence, Words
 
 SIZES = ((270, 540), (270, 600), (288, 576), (300, 600), (324, 648))  # width, height of the phones, pixels
-COMMON = tuple(  # plain English around what is asked for
-    "a about activate add address after again alarm all an and any app application apps are as at back be before below "
-    "bookmark bookmarks bring browse browser buy by call called can cart change chat check clear click clock close come "
-    "contact contacts could create delete did disable do does done down drop dismiss each enable end enter find finish "
-    "first fix for friend from get give go goes got has have head help her here him his home how i if in into is it item "
-    "its just keep know last launch leave let like line list load look make me menu mentioned mention message messages "
-    "minute move my name named need new next no not note notes now number of off ok on once one onto open option or order "
-    "our out over page panel pay people person phone pick place please product pull purchase put read reminder remove "
-    "reply ring run said save saved say saying says schedule screen search see send set setting settings shop should show "
-    "shut site so some start stop store swipe switch take tap tell text that the their them then there these thing things "
-    "this through time title to toggle turn type under until up use using via view visit wake want was we web webpage "
-    "website what whatever when where which who whose will wish with within without word words would write written yes you "
-    "your".split()
-)
-
-
-def vocabulary() -> tuple[str, ...]:
-    """Every word of a lesson: the phone's, common English, and those of actions and questions."""
-    spoken = "tap at swipe from to Input text press back home enter complete impossible what says is on type".split()
-    return (*lexicon(), *COMMON, *(word.capitalize() for word in COMMON), *spoken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +39,13 @@ class Interface:
 
 def interface(rng: Random, wanted: tuple[str, ...] = (), banned: tuple[str, ...] = ()) -> Interface:
     """A random screen that holds each of the `wanted` labels and none of the `banned` ones."""
-    width, height = rng.choice(SIZES)
-    canvas = Canvas(width, height, theme(rng.random() < 0.5, rng.randrange(len(ACCENTS))))
+    canvas = _blank(rng)
     return _Drawing(rng, canvas, list(wanted), set(banned) | set(wanted)).draw()
+
+
+def _blank(rng: Random) -> Canvas:
+    width, height = rng.choice(SIZES)
+    return Canvas(width, height, theme(rng.random() < 0.5, rng.randrange(len(ACCENTS))))
 
 
 def phrase(rng: Random, most: int = 3) -> str:
@@ -95,12 +76,21 @@ class _Drawing:
         canvas.status_bar(f"{rng.randint(0, 23)}:{rng.randint(0, 59):02d}")
         row, tabs_below = 1, rng.random() < 0.25
         if rng.random() < 0.75:
-            canvas.app_bar(self.fresh(2), back=rng.random() < 0.8, action=rng.choice(("", "", "plus", "search", "more")))
+            canvas.app_bar(
+                self.fresh(2), back=rng.random() < 0.8, action=rng.choice(("", "", "plus", "search", "more"))
+            )
             row = 2
         if rng.random() < 0.25:
             row += 1
         last = 13 if tabs_below else 14
-        parts: tuple[Callable[[int], int], ...] = (self.rows, self.rows, self.tiles, self.bubbles, self.fields, self.page)
+        parts: tuple[Callable[[int], int], ...] = (
+            self.rows,
+            self.rows,
+            self.tiles,
+            self.bubbles,
+            self.fields,
+            self.page,
+        )
         while row <= last:
             row = rng.choice(parts)(row) if rng.random() < 0.9 else row + 1
             if rng.random() < 0.15:
@@ -141,7 +131,11 @@ class _Drawing:
         for column in range(3):
             if self.rng.random() < 0.85:
                 text = self.fresh(1)
-                colour = (self.rng.randrange(40, 210), self.rng.randrange(40, 210), self.rng.randrange(40, 210))
+                colour = (
+                    self.rng.randrange(40, 210),
+                    self.rng.randrange(40, 210),
+                    self.rng.randrange(40, 210),
+                )
                 self.labels.append(Label(text, self.canvas.tile(row, column / 3, 1 / 3, text, colour)))
         return row + 3
 
@@ -196,113 +190,12 @@ def _crosses(label: Label, row: int) -> bool:
     return label.box.y < (row + 0.9) / ROWS and label.box.y + label.box.height > (row + 0.1) / ROWS
 
 
-# -- questions ----------------------------------------------------------------------------------------------
-
-LOOK_ON = Swipe(Point(0.7, 0.5), Point(0.3, 0.5))  # the answer where what was asked for is not on the screen
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """A sentence whose right actions are trained, and for each of its screens the labels it asks for."""
-
-    sentence: Sentence
-    asked: tuple[tuple[Label, ...], ...]
-
-
-def lesson(rng: Random, bins: int) -> Lesson:
-    """One sentence over a few random screens."""
-    say = Language(bins).say
-    match rng.random():
-        case p if p < 0.6:
-            return _hunt(rng, say, screens=3)
-        case p if p < 0.85:
-            return _remember(rng, say, screens=3)
-        case p if p < 0.93:
-            return _copy(rng, say)
-        case _:
-            return _judge(rng, say)
-
-
-def _answer(words: str) -> Words:
-    return Words(words, trained=True, closed=True)
-
-
-def _wrapped(rng: Random, text: str) -> str:
-    """The text as people write: some words around it, sometimes in small letters."""
-    before = " ".join(rng.choice(COMMON) for _ in range(rng.choice((0, 0, 1, 2, 3))))
-    after = " ".join(rng.choice(COMMON) for _ in range(rng.choice((0, 0, 0, 1, 2))))
-    words = text.lower() if rng.random() < 0.3 else text
-    return " ".join(part for part in (before, words, after) if part)
-
-
-def _hunt(rng: Random, say: Callable[[Action], str], screens: int) -> Lesson:
-    """Words first, then screens: each shows one of them, or none (look on)."""
-    targets = tuple({phrase(rng) for _ in range(rng.choice((1, 1, 2, 3)))})
-    pieces: list[Words | Picture] = [Words(", ".join(_wrapped(rng, t) for t in targets) + "\n")]
-    asked = []
-    for _ in range(screens):
-        target = rng.choice(targets) if rng.random() < 0.85 else None
-        pieces += (seek := _seek(rng, say, target, targets))[0]
-        asked.append(seek[1])
-    return Lesson(tuple(pieces), tuple(asked))
-
-
-def _seek(
-    rng: Random, say: Callable[[Action], str], target: str | None, banned: tuple[str, ...]
-) -> tuple[list[Words | Picture], tuple[Label, ...]]:
-    """A random screen with the target, where there is one, and the action that follows; and the label that it is on."""
-    shown = interface(rng, (target,) if target else (), tuple(t for t in banned if t != target))
-    found = tuple(label for label in shown.labels if label.text == target)
-    return [Picture(shown.screen), Words("\n"), _answer(say(Tap(found[0].middle) if found else LOOK_ON))], found
-
-
-def _remember(rng: Random, say: Callable[[Action], str], screens: int) -> Lesson:
-    """A screen says what a key stands for; on a later one that value is to be tapped, or typed."""
-    key, value = phrase(rng, 2), phrase(rng, 1)
-    while value == key:
-        value = phrase(rng, 1)
-    pieces: list[Words | Picture] = [Words(_wrapped(rng, f"what {key} says") + "\n"), Picture(_pair_screen(rng, key, value))]
-    pieces += [Words("\n"), _answer(say(Finish("complete")))]
-    asked: list[tuple[Label, ...]] = [()]
-    for _ in range(screens - 1):
-        if rng.random() < 0.3:
-            pieces += [Picture(_typing_screen(rng)), Words("\n"), _answer(say(Type(value)))]
-            asked.append(())
-        else:
-            pieces += (seek := _seek(rng, say, value if rng.random() < 0.8 else None, (value,)))[0]
-            asked.append(seek[1])
-    return Lesson(tuple(pieces), tuple(asked))
-
-
-def _copy(rng: Random, say: Callable[[Action], str]) -> Lesson:
-    """Type what the words before the screen say."""
-    text = phrase(rng, 4)
-    words = Words(f"{_wrapped(rng, 'type')} {text}\n")
-    return Lesson((words, Picture(_typing_screen(rng)), Words("\n"), _answer(say(Type(text)))), ((),))
-
-
-def _judge(rng: Random, say: Callable[[Action], str]) -> Lesson:
-    """Is a switch on? What stands beside a label?"""
-    labels: list[Label] = []
-    while not labels:
-        shown = interface(rng)
-        labels = [label for label in shown.labels if label.value or label.on is not None]
-    label = rng.choice(labels)
-    if label.on is not None:
-        words, action = f"is {label.text} on", say(Finish("complete" if label.on else "impossible"))
-    else:
-        words, action = f"what {label.text} says", say(Type(label.value))
-    return Lesson((Words(f"{words}\n"), Picture(shown.screen), Words("\n"), _answer(action)), ((label,),))
-
-
-def _pair_screen(rng: Random, key: str, value: str) -> Screen:
+def pair_screen(rng: Random, key: str, value: str, before: tuple[str, ...]) -> Screen:
     """A screen whose title is the key and whose text holds the value; or a row with both."""
-    width, height = rng.choice(SIZES)
-    canvas = Canvas(width, height, theme(rng.random() < 0.5, rng.randrange(len(ACCENTS))))
+    canvas = _blank(rng)
     canvas.status_bar("9:00")
     row = rng.choice((2, 3, 4))
-    filler = " ".join(rng.choice(COMMON) for _ in range(rng.choice((0, 1, 2))))
-    told = f"{filler} {value}".strip() if rng.random() < 0.6 else f"{value} {filler}".strip()
+    told = " ".join((*before, value) if rng.random() < 0.6 else (value, *before))
     canvas.app_bar(key)
     if rng.random() < 0.5:
         canvas.text(row, 0.05, told, room=0.9)
@@ -312,10 +205,9 @@ def _pair_screen(rng: Random, key: str, value: str) -> Screen:
     return canvas.screen()
 
 
-def _typing_screen(rng: Random) -> Screen:
+def typing_screen(rng: Random) -> Screen:
     """A screen with one focused, empty field: what is typed lands there."""
-    width, height = rng.choice(SIZES)
-    canvas = Canvas(width, height, theme(rng.random() < 0.5, rng.randrange(len(ACCENTS))))
+    canvas = _blank(rng)
     canvas.status_bar("9:00")
     canvas.app_bar(phrase(rng, 2))
     row = rng.choice((2, 3, 4, 14))

@@ -1,0 +1,89 @@
+"""The tiny model on the simulated phone, three seeds: what history and fine-tuning are worth.
+
+For each seed: other episodes, another LoRA start. Three agents: the untuned base, fine-tuned on whole histories, and
+fine-tuned without past screens (older actions in words). Partial match on recorded test steps, live success on unseen
+goals through real adb. Simulated, no AITW scores. About an hour on two CPU cores; what is there already is not made again.
+
+    python bench/slow/three_seeds.py [OUT]
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from uivlm import wiring
+from uivlm.devices.sim.tasks import task
+from uivlm.evaluation.benchmark import summarise
+from uivlm.live import run_live
+from uivlm.live import summarise as summarise_live
+
+SEEDS = (0, 1, 2)
+EPISODES, TEST, GOALS, LIMIT = 1500, 200, 60, 20
+AGENTS = {"base": "", "fine-tuned": "tiny", "without past screens": "tiny_blind"}
+
+
+def main(out: Path) -> None:
+    rows = {(name, seed): _measured(out / str(seed), seed, name) for seed in SEEDS for name in AGENTS}
+    table = Table(title=f"Simulated phone, seeds {SEEDS}: mean (lowest to highest); no AITW scores")
+    for head in ("agent", "partial match", "memory goals", "live success"):
+        table.add_column(head)
+    for name in AGENTS:
+        table.add_row(
+            name,
+            *(_spread([rows[name, seed][what] for seed in SEEDS]) for what in ("match", "memory", "live")),
+        )
+    Console().print(table)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{100 * sum(values) / len(values):.1f} % ({100 * min(values):.1f} to {100 * max(values):.1f})"
+
+
+def _measured(folder: Path, seed: int, name: str) -> dict[str, float]:
+    """One agent's figures, from its file where it was measured before."""
+    file = folder / f"{name}.json"
+    if file.is_file():
+        return dict(json.loads(file.read_text("utf-8")))
+    shards, data = folder / "shards", folder / "data"
+    if not shards.exists():
+        _run(
+            "-m",
+            "data_prep.simulate",
+            str(shards),
+            "--episodes",
+            str(EPISODES),
+            "--test",
+            str(TEST),
+            "--seed",
+            str(seed),
+        )
+    if not data.exists():
+        _run("-m", "data_prep", str(shards), str(data), "--split", str(shards / "split.json"))
+    checkpoint = folder / (AGENTS[name] or "base")
+    setting = ("--set", f"data.folder={json.dumps(str(data))}", "--set", f"train.seed={seed}")
+    if AGENTS[name] and not checkpoint.exists():
+        _run("-m", "uivlm", "train", AGENTS[name], *setting, "--out", str(checkpoint))
+    elif not checkpoint.exists():
+        _run("-m", "uivlm", "base", "tiny", "--out", str(checkpoint))
+    agent = wiring.load_agent(checkpoint)
+    episodes, _ = wiring.recorded(data, "test", None, None)
+    verdicts, summary = wiring.judge(agent, episodes, folder / "eval" / checkpoint.name)
+    goals = {one.goal for i in range(TEST) if (one := task(seed * wiring.SEEDS + i, "test")).needs_memory}
+    ids = {episode.id for episode in episodes if episode.goal in goals}
+    remembered = summarise([verdict for verdict in verdicts if verdict.episode in ids])
+    live = summarise_live(run_live(agent, wiring.trials(seed, GOALS), LIMIT, GOALS))
+    figures = {"match": summary.overall.partial, "memory": remembered.overall.partial, "live": live.rate}
+    file.write_text(json.dumps(figures), "utf-8")
+    return figures
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], check=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("build/three_seeds"))

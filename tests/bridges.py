@@ -1,0 +1,145 @@
+"""Small things that several tests need: a random bridge, its tokenizer, episodes, prepared data on disk."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
+from uivlm.actions.aitw import to_aitw
+from uivlm.episode import Episode, Screen, Step
+from uivlm.models.bridge_folder import save_base
+from uivlm.models.llama_vit import BridgeConfig, LlamaVit
+from uivlm.recipe import Data, GrammarPart, Lora, Recipe, Train
+from uivlm.recipe import LlamaVit as LlamaVitPart
+from uivlm.sentences.store import SCHEMA, encode_image
+
+START, END, PAD, PICTURE = range(4)  # counted from the end of the tokenizer's own ids
+
+
+@lru_cache
+def spoken() -> str:
+    """A byte-level BPE of a few merges, as JSON."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    made.train_from_iterator(
+        ["tap at swipe from to Input text press back home enter complete impossible"], trainer
+    )
+    return str(made.to_str())
+
+
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_str(spoken())
+
+
+def config(visual_tokens: str = "grid", context: int = 512, **text: Any) -> BridgeConfig:
+    first = tokenizer().get_vocab_size()
+    llama = {
+        "vocab_size": first + 4,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        "bos_token_id": first + START,
+        "eos_token_id": first + END,
+        "pad_token_id": first + PAD,
+        "initializer_range": 0.2,
+    }
+    vit = {
+        "hidden_size": 24,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "initializer_range": 0.2,
+        "image_size": (48, 32),
+        "patch_size": (8, 8),
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
+    return BridgeConfig(llama | text, vit, visual_tokens, (2, 2), first + PICTURE)  # type: ignore[arg-type]
+
+
+def bridge(visual_tokens: str = "grid", seed: int = 0, **text: Any) -> LlamaVit:
+    torch.manual_seed(seed)
+    return LlamaVit(config(visual_tokens, **text)).eval()
+
+
+def base(folder: Path, **text: Any) -> Path:
+    save_base(folder, bridge(**text), tokenizer(), torch.float32)
+    return folder
+
+
+def screen(seed: int, height: int = 30, width: int = 20) -> Screen:
+    return Screen(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+
+
+ACTIONS: tuple[Action, ...] = (
+    Tap(Point(0.105, 0.905)),
+    Swipe(Point(0.805, 0.505), Point(0.205, 0.525)),
+    Type('say "hi"\n</s> <screen> 新闻 🙂'),
+    Press("back"),
+    Press("home"),
+    Press("enter"),
+    Finish("impossible"),
+    Finish("complete"),
+)
+
+
+def episode(seed: int, num_steps: int, goal: str | None = None) -> Episode:
+    steps = tuple(Step(screen(100 * seed + t), ACTIONS[(seed + t) % len(ACTIONS)]) for t in range(num_steps))
+    return Episode(f"e{seed}", goal or f"goal {seed}", "general", steps)
+
+
+def prepare(folder: Path, episodes: list[Episode], bins: int = 100) -> Path:
+    """Prepared data with one shard, all of it in the split train."""
+    rows = []
+    for one in episodes:
+        for t, step in enumerate(one.steps):
+            kind, touch, lift, text = to_aitw(step.action)
+            image = {"bytes": encode_image(step.screen.pixels, "png"), "path": None}
+            row = {
+                "split": "train",
+                "t": t,
+                "subset": one.subset,
+                "episode_id": one.id,
+                "goal": one.goal,
+                "text": text,
+            }
+            row |= {"image": image, "action_type": kind, "touch_y": touch[0], "touch_x": touch[1]}
+            row |= {"lift_y": lift[0], "lift_x": lift[1], "step_id": t}
+            rows.append(row | {f"element_{name}": [] for name in ("boxes", "texts", "kinds")})
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / "train-0.parquet", row_group_size=16)
+    meta = {
+        "format": "uivlm prepared data",
+        "version": 1,
+        "bins": bins,
+        "splits": {"train": len(episodes), "test": 0},
+        "subsets": {"general": len(episodes)},
+        "fingerprint": f"of {len(rows)} rows",
+        "shards": [{"file": "train-0.parquet", "steps": len(rows)}],
+    }
+    (folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+    return folder
+
+
+def recipe(base_folder: Path, data: Path, screens: int = 4, **train: Any) -> Recipe:
+    part = {"lr": 1e-2, "batch": 2, "precision": "float32", "weight_decay": 0.0} | train
+    return Recipe(
+        "small",
+        LlamaVitPart(str(base_folder), Lora(4, 8, 0.0)),
+        GrammarPart(100, screens, 3),
+        Data(str(data)),
+        Train(**part),
+    )

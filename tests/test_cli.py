@@ -1,0 +1,334 @@
+"""The command line: verbs and options pinned, bad input told in one sentence, a run on the simulated phone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+
+from uivlm import cli
+from uivlm.actions.action import Finish, Press
+from uivlm.agents.agent import Decision
+from uivlm.devices.adb_server import own_server
+from uivlm.devices.sim.tasks import task
+from uivlm.episode import History
+from uivlm.serving.server import serving
+
+ROOT = Path(__file__).parents[1]
+
+# A change here is a change of the command line: CHANGELOG.md and README.md say so too.
+OPTIONS = {
+    "train": ["recipe", "--set", "--out", "--resume"],
+    "base": ["recipe", "--out", "--set"],
+    "eval": ["ckpt", "data", "--split", "--limit", "--subset", "--out"],
+    "live": ["agent", "--goals", "--seed", "--limit", "--trace"],
+    "serve": ["ckpt", "--host", "--port"],
+    "run": ["goal", "--agent", "--device", "--serial", "--limit", "--seed", "--task", "--trace"],
+    "show": ["data", "index", "--split", "--out"],
+    "pretrain": ["out", "--reading", "--drilling", "--grounding", "--seed"],
+    "demo": ["--out", "--seed", "--episodes", "--test", "--goals"],
+}
+
+
+class Scripted:
+    """Presses home `presses` times, then finishes."""
+
+    def __init__(self, finish: Finish, presses: int = 1) -> None:
+        self.finish, self.presses = finish, presses
+
+    def reset(self) -> None:
+        pass
+
+    def act(self, history: History) -> Decision:
+        if len(history.steps) < self.presses:
+            return Decision(Press("home"), "press home")
+        return Decision(self.finish, self.finish.status)
+
+
+Uivlm = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def uivlm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Uivlm:
+    """The command in an empty folder -> exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["uivlm", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(Scripted(Finish("complete")), "scripted") as address:
+        yield address
+
+
+def refused(answer: tuple[int, str, str]) -> str:
+    """The one sentence on stderr."""
+    status, out, err = answer
+    assert status == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.count("\n") == 1, err
+    assert err.startswith("uivlm: ")
+    return err
+
+
+def test_verbs_and_options_are_pinned() -> None:
+    group = typer.main.get_command(cli.app)
+    found = {
+        verb: [(p.opts[0] if p.opts[0].startswith("-") else str(p.name)) for p in command.params]
+        for verb, command in group.commands.items()
+    }
+    assert found == OPTIONS
+    assert all(command.help for command in group.commands.values())
+
+
+def test_help_of_every_verb(uivlm: Uivlm) -> None:
+    for verb in OPTIONS:
+        status, out, _ = uivlm(verb, "--help")
+        assert status == 0
+        assert verb in out
+
+
+def test_unknown_verb_and_option(uivlm: Uivlm) -> None:
+    assert uivlm("fly")[0] == 2
+    assert uivlm("train", "tiny", "--speed", "9")[0] == 2
+
+
+# -- bad input ----------------------------------------------------------------------------------------------------
+
+
+def test_missing_folder_of_data(uivlm: Uivlm) -> None:
+    assert "no folder nowhere" in refused(uivlm("show", "nowhere"))
+    assert "no folder nowhere" in refused(uivlm("eval", "checkpoint", "nowhere"))
+
+
+def test_unknown_recipe(uivlm: Uivlm) -> None:
+    assert "no recipe 'nosuch'" in refused(uivlm("train", "nosuch"))
+
+
+@pytest.mark.parametrize(
+    "setting", ["train.lr", "train.speed=1", "train.lr=fast", "train.batch=0", "model=x"]
+)
+def test_bad_setting(uivlm: Uivlm, setting: str) -> None:
+    Path("recipes").symlink_to(ROOT / "recipes")
+    words = refused(uivlm("train", "tiny", "--set", setting))
+    assert setting.partition("=")[0] in words
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random base, prepared data and a recipe, all small."""
+    import bridges
+
+    from uivlm.recipe import to_dict
+
+    root = tmp_path_factory.mktemp("small")
+    base, data = bridges.base(root / "base"), bridges.prepare(root / "data", [bridges.episode(0, 4)])
+    tree = to_dict(bridges.recipe(base, data))
+    (root / "small.py").write_text(
+        f"from uivlm.recipe import from_dict\n\n\ndef recipe():\n    return from_dict({tree!r})\n"
+    )
+    return root
+
+
+@pytest.fixture(scope="module")
+def checkpoint(small: Path) -> Path:
+    from uivlm.recipe import load
+    from uivlm.training.checkpoint import base_checkpoint
+
+    return base_checkpoint(load(small / "small.py"), small / "checkpoint")
+
+
+def test_missing_checkpoint(uivlm: Uivlm) -> None:
+    assert "nowhere" in refused(uivlm("serve", "nowhere"))
+    assert "nowhere" in refused(uivlm("run", "open the clock", "--agent", "nowhere"))
+    Path("empty").mkdir()
+    assert "empty" in refused(uivlm("serve", "empty"))
+
+
+@pytest.mark.parametrize("kept", [0, 0.5])
+@pytest.mark.parametrize(
+    "name", ["recipe.json", "adapter_config.json", "adapter_model.safetensors", "projector.safetensors"]
+)
+def test_damaged_checkpoint(uivlm: Uivlm, checkpoint: Path, tmp_path: Path, name: str, kept: float) -> None:
+    damaged = shutil.copytree(checkpoint, tmp_path / "damaged")
+    whole = (damaged / name).read_bytes()
+    (damaged / name).write_bytes(whole[: int(len(whole) * kept)])
+    assert name in refused(uivlm("serve", str(damaged)))
+    (damaged / name).unlink()
+    assert name in refused(uivlm("serve", str(damaged)))
+
+
+def test_data_of_another_grammar(uivlm: Uivlm, small: Path) -> None:
+    words = refused(uivlm("train", str(small / "small.py"), "--set", "grammar.bins=50"))
+    assert "50" in words
+    assert "100" in words
+
+
+def test_a_folder_is_not_overwritten(uivlm: Uivlm, small: Path, checkpoint: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in checkpoint.iterdir()}
+    for verb in ("train", "base"):
+        assert "exists" in refused(uivlm(verb, str(small / "small.py"), "--out", str(checkpoint)))
+    assert {file: file.stat().st_mtime_ns for file in checkpoint.iterdir()} == before
+
+
+def test_nobody_answers(uivlm: Uivlm) -> None:
+    with serving(Scripted(Finish("complete")), "gone") as gone:
+        pass
+    assert "uivlm serve" in refused(uivlm("run", "open the clock", "--agent", gone))
+    assert "uivlm serve" in refused(uivlm("live", gone, "--goals", "1"))
+
+
+def test_no_phone(uivlm: Uivlm, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with own_server() as adb:  # so that the machine's own server is left alone
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", adb.options[-1])
+        answer = uivlm("run", "open the clock", "--agent", url, "--device", "adb")
+    assert "no phone is connected" in refused(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ((), "--task"),
+        (("open the clock", "--task", "3"), "once"),
+        (("--task", "3", "--seed", "1"), "--seed"),
+        (("open the clock", "--device", "adb", "--seed", "1"), "--seed"),
+        (("--device", "adb", "--task", "3"), "--task"),
+        (("open the clock", "--serial", "x"), "--serial"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(uivlm: Uivlm, words: tuple[str, ...], named: str) -> None:
+    assert named in refused(uivlm("run", *words))
+
+
+def test_demo_keeps_what_is_there(uivlm: Uivlm) -> None:
+    folder = Path("mine")
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    assert "already holds something" in refused(uivlm("demo", "--out", "mine"))
+    assert (folder / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_defect_of_ours_is_not_called_a_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(RuntimeError, match="a defect"):
+        cli.main()
+
+
+# -- training and evaluation ---------------------------------------------------------------------------------------
+
+
+def test_train_then_evaluate(uivlm: Uivlm, small: Path) -> None:
+    status, out, err = uivlm("train", str(small / "small.py"), "--set", "train.epochs=2", "--out", "mine")
+    assert status == 0, err
+    assert "checkpoint: mine" in out
+    assert json.loads(Path("mine/recipe.json").read_text())["train"]["epochs"] == 2
+    status, out, err = uivlm("eval", "mine", str(small / "data"), "--split", "train", "--out", "scores")
+    assert status == 0, err
+    assert "overall" in out
+    assert len(Path("scores/verdicts.jsonl").read_text().splitlines()) == 4
+    assert "general" in Path("scores/report.html").read_text()
+
+
+def test_base_is_a_checkpoint(uivlm: Uivlm, small: Path) -> None:
+    status, _, err = uivlm("base", str(small / "small.py"), "--out", "untuned")
+    assert status == 0, err
+    assert json.loads(Path("untuned/card.json").read_text())["data"] is None
+
+
+def test_show(uivlm: Uivlm, small: Path) -> None:
+    status, out, err = uivlm("show", str(small / "data"), "0", "--out", "strip.png")
+    assert status == 0, err
+    assert "tap at 10 90" in out
+    with Image.open("strip.png") as picture:
+        assert picture.width > picture.height / 2
+    assert "no episode 1" in refused(uivlm("show", str(small / "data"), "1"))
+
+
+# -- running ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agent", "limit", "status"),
+    [
+        (Scripted(Finish("complete")), 5, 0),
+        (Scripted(Finish("impossible")), 5, 3),
+        (Scripted(Finish("complete"), presses=9), 2, 4),
+    ],
+)
+def test_run_on_the_simulated_phone(uivlm: Uivlm, agent: Scripted, limit: int, status: int) -> None:
+    with serving(agent, "scripted") as address:
+        found, out, err = uivlm(
+            "run", "go [red]home", "--agent", address, "--limit", str(limit), "--trace", "trace"
+        )
+    assert found == status, err
+    assert "goal: go [red]home" in out
+    rows = [json.loads(row) for row in Path("trace/trace.jsonl").read_text().splitlines()]
+    assert len(rows) == min(limit, agent.presses + 1)
+    assert rows[0]["gesture"] == {"kind": "Button", "name": "home"}
+    assert Path("trace/index.html").is_file()
+
+
+def test_run_a_task(uivlm: Uivlm, url: str) -> None:
+    """The phone judges: pressing home does not reach this goal."""
+    number = next(n for n in range(1000) if task(n, "test").kind == "message")
+    status, out, _ = uivlm("run", "--task", str(number), "--agent", url)
+    assert status == 0  # the agent did say complete
+    assert f"goal: {task(number, 'test').goal}" in out
+    assert "goal not reached" in out
+    assert len(list(Path("runs/trace").iterdir())) == 1
+
+
+def test_live(uivlm: Uivlm, url: str) -> None:
+    status, out, err = uivlm("live", url, "--goals", "2", "--trace", "traces")
+    assert status == 0, err
+    assert "of 2 goals" in out
+    assert sorted(path.name for path in Path("traces").iterdir()) == ["0000", "0001"]
+
+
+WITHOUT_TORCH = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers", "peft", "tokenizers", "safetensors"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from uivlm.cli import main
+main()
+"""
+
+
+def without_torch(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    program = [sys.executable, "-c", WITHOUT_TORCH, *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(program, capture_output=True, text=True, cwd=cwd, timeout=60, env=environment)
+
+
+def test_a_phone_host_runs_without_torch(url: str, tmp_path: Path) -> None:
+    done = without_torch("run", "go home", "--agent", url, "--trace", "trace", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "trace" / "index.html").is_file()
+
+
+def test_the_missing_extra_is_named(tmp_path: Path) -> None:
+    done = without_torch("serve", "checkpoint", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "`model` extra" in done.stderr
+    assert "Traceback" not in done.stderr

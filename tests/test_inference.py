@@ -1,0 +1,313 @@
+"""Inference: reuse changes only the cost, what is said is an action or NotAnAction, and a bad folder says so."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from bridges import END, PICTURE, base, config, episode, prepare, recipe, screen, tokenizer
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from uivlm.actions.action import Press
+from uivlm.actions.language import NotAnAction
+from uivlm.agents.agent import Decision
+from uivlm.agents.vlm import VlmAgent
+from uivlm.episode import Episode, History, Step
+from uivlm.inference.cache import screen_key
+from uivlm.inference.load import Loaded, load
+from uivlm.inference.predict import Predictor
+from uivlm.models.llama_vit import Reader
+from uivlm.models.lora import adapt
+from uivlm.models.model import Built, build
+from uivlm.recipe import Recipe
+from uivlm.sentences.encode import encode
+from uivlm.sentences.sentence import Grammar
+from uivlm.training import checkpoint
+
+FIRST = tokenizer().get_vocab_size()
+LIMIT = 8  # tokens: a random model seldom ends by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint of random adapters, and the model that it was made of."""
+
+    folder: Path
+    recipe: Recipe
+    built: Built
+    model: Any
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    root = tmp_path_factory.mktemp("saved")
+    wanted = recipe(base(root / "base"), prepare(root / "data", [episode(0, 2)]))
+    built = build(wanted)
+    model = adapt(built, 0)
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.requires_grad:
+                value += 0.05 * torch.randn_like(value)
+    checkpoint.save(root / "ckpt", model.eval(), built, wanted, None, 0.0, "")
+    return Saved(root / "ckpt", wanted, built, model)
+
+
+@pytest.fixture(scope="module")
+def loaded(saved: Saved) -> Loaded:
+    return load(saved.folder)
+
+
+# -- a saved model is the same model ----------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def test_a_loaded_checkpoint_gives_the_logits_of_the_saved_model(saved: Saved, loaded: Loaded) -> None:
+    """Merged and cached against adapters beside the weights, in one forward from pixels."""
+    predictor, untuned = Predictor(loaded), build(saved.recipe).module
+    for t in (0, 3, 6):
+        history = episode(1, 9).history(t)
+        example = encode(loaded.grammar.prompt(history), loaded.reader)
+        ids, pixels = torch.tensor(example.input_ids)[None], torch.tensor(example.pixels)
+        logits = predictor.next_logits(history).cpu()
+        assert torch.allclose(logits, saved.model(ids, pixels).logits[0, -1], atol=1e-4)
+        assert not torch.allclose(logits, untuned(ids, pixels).logits[0, -1], atol=1e-2)
+
+
+def test_what_is_loaded(saved: Saved, loaded: Loaded) -> None:
+    assert loaded.recipe == saved.recipe
+    assert loaded.grammar == Grammar(100, 4, 3)
+    assert loaded.name == "ckpt"
+    assert not loaded.module.training
+    assert not any(value.requires_grad for value in loaded.module.parameters())
+
+
+# -- reuse ------------------------------------------------------------------------------------------------------
+
+
+def changed_past(of: Episode, t: int, at: int) -> History:
+    """The history of step t, but with another screen and another action at an earlier step."""
+    history = of.history(t)
+    steps = list(history.steps)
+    steps[at] = Step(screen(9999), Press("home"))
+    return History(history.goal, tuple(steps), history.screen)
+
+
+def conversations() -> list[History]:
+    """A conversation over jumps of the window, one between its steps, changed pasts, repeats, steps back."""
+    one, other = episode(1, 11), episode(2, 11, goal="goal 1")  # goals alike: a shared beginning
+    mixed = [of.history(t) for t in range(11) for of in (one, other)]
+    changed = [changed_past(one, t, at) for t, at in ((3, 2), (3, 0), (9, 8), (9, 1), (10, 7))]
+    back = [one.history(t) for t in (10, 10, 9, 2, 0, 3)]
+    return [*(one.history(t) for t in range(11)), *mixed, *changed, *back]
+
+
+def test_reuse_changes_nothing(loaded: Loaded) -> None:
+    with_reuse, without = Predictor(loaded, LIMIT), Predictor(loaded, LIMIT, reuse=False)
+    all_words = set()
+    for history in conversations():
+        fresh, reused = without.predict(history), with_reuse.predict(history)
+        assert reused[:2] == fresh[:2]
+        assert reused[2] == pytest.approx(fresh[2], abs=1e-4)
+        assert 0 <= reused[2] <= 1
+        assert torch.allclose(with_reuse.next_logits(history), without.next_logits(history), atol=1e-4)
+        all_words.add(fresh[0])
+    assert len(all_words) > 5, "answers that do not depend on the history prove nothing"
+
+
+def test_reuse_saves_reading(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between jumps only the new action and screen are read; a screen is looked at once."""
+    read: list[int] = []
+    looked: list[int] = []
+    forward, look = loaded.module.forward, loaded.module.look
+    monkeypatch.setattr(
+        loaded.module, "forward", lambda ids, **kw: (read.append(ids.shape[1]), forward(ids, **kw))[1]
+    )
+    monkeypatch.setattr(loaded.module, "look", lambda pixels: (looked.append(len(pixels)), look(pixels))[1])
+    predictor, of = Predictor(loaded), episode(1, 7)
+    lengths = [len(encode(loaded.grammar.prompt(of.history(t)), loaded.reader).input_ids) for t in range(7)]
+    for t in range(7):
+        predictor.next_logits(of.history(t))
+    assert sum(looked) == 7
+    assert read[:4] == [lengths[0], *(b - a for a, b in pairwise(lengths[:4]))]
+    assert read[5] == lengths[5] - lengths[4]  # after the jump at step 4
+
+
+def test_a_failed_step_spoils_no_later_one(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor, of = Predictor(loaded, LIMIT), episode(3, 4)
+    predictor.predict(of.history(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(predictor, "_forward", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            predictor.predict(of.history(2))
+    assert predictor.predict(of.history(2))[:2] == Predictor(loaded, LIMIT).predict(of.history(2))[:2]
+
+
+def test_screens_are_known_by_content() -> None:
+    assert screen_key(screen(1)) == screen_key(screen(1))
+    assert screen_key(screen(1)) != screen_key(screen(2))
+    plain = screen(1).pixels
+    assert screen_key(replace(screen(1), pixels=plain.reshape(20, 30, 3))) != screen_key(screen(1))
+
+
+# -- what is said -----------------------------------------------------------------------------------------------
+
+
+class Scripted(nn.Module):
+    """Says given tokens, each with the probability `chance`; then repeats the last."""
+
+    def __init__(self, tokens: list[int], chance: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.tokens, self.chance, self.said = tokens, chance, 0
+
+    def look(self, pixels: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(pixels), 4, 24)
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        vocabulary = FIRST + 4
+        chances = torch.full((1, 1, vocabulary), (1 - self.chance) / (vocabulary - 1))
+        chances[..., self.tokens[min(self.said, len(self.tokens) - 1)]] = self.chance
+        self.said += 1
+        return SimpleNamespace(logits=chances.log())
+
+
+def answer(loaded: Loaded, tokens: list[int], limit: int = 32) -> tuple[str, Any, float]:
+    reader = Reader(tokenizer(), config())
+    scripted = Loaded(Scripted(tokens, 0.9), reader, loaded.grammar, loaded.recipe, "scripted")
+    return Predictor(scripted, limit).predict(episode(0, 3).history(2))
+
+
+def test_an_action_and_its_confidence(loaded: Loaded) -> None:
+    """The confidence is the product over the said tokens, the end among them."""
+    tokens = Reader(tokenizer(), config()).words("press back")
+    words, action, confidence = answer(loaded, [*tokens, FIRST + END])
+    assert (words, action) == ("press back", Press("back"))
+    assert confidence == pytest.approx(0.9 ** (len(tokens) + 1), rel=1e-4)
+
+
+def test_an_answer_that_fills_the_limit_may_still_end(loaded: Loaded) -> None:
+    tokens = Reader(tokenizer(), config()).words("press back")
+    assert answer(loaded, [*tokens, FIRST + END], limit=len(tokens))[1] == Press("back")
+    assert isinstance(answer(loaded, [*tokens, FIRST + END], limit=len(tokens) - 1)[1], NotAnAction)
+
+
+def test_an_answer_without_end_is_no_action(loaded: Loaded) -> None:
+    tokens = Reader(tokenizer(), config()).words("press back")
+    words, action, confidence = answer(loaded, tokens, limit=len(tokens))
+    assert words == "press back"
+    assert isinstance(action, NotAnAction)
+    assert f"no end within {len(tokens)} tokens" in str(action)
+    assert math.isclose(confidence, 0.9 ** len(tokens), rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("control", [PICTURE, 0, 2])
+def test_a_control_token_within_the_words_is_no_action(loaded: Loaded, control: int) -> None:
+    tokens = Reader(tokenizer(), config()).words("press back")
+    _, action, _ = answer(loaded, [*tokens, FIRST + control, FIRST + END])
+    assert isinstance(action, NotAnAction)
+    assert "control token" in str(action)
+
+
+def test_nonsense_is_no_action(loaded: Loaded) -> None:
+    tokens = Reader(tokenizer(), config()).words("open the door")
+    words, action, _ = answer(loaded, [*tokens, FIRST + END])
+    assert words == "open the door"
+    assert isinstance(action, NotAnAction)
+
+
+def test_the_context_is_never_exceeded(saved: Saved, tmp_path: Path) -> None:
+    short = replace(
+        saved.recipe, model=replace(saved.recipe.model, base=str(base(tmp_path / "base", context=60)))
+    )
+    built = build(short)
+    checkpoint.save(tmp_path / "ckpt", adapt(built, 0), built, short, None, 0.0, "")
+    predictor = Predictor(load(tmp_path / "ckpt"))
+    with pytest.raises(ValueError, match=r"the prompt has \d+ tokens, the model reads 60: .*grammar.screens"):
+        predictor.predict(episode(2, 5).history(4))
+    assert isinstance(predictor.predict(episode(2, 5).history(0))[0], str)
+
+
+def test_the_agent_decides_what_the_predictor_says(loaded: Loaded) -> None:
+    agent, of = VlmAgent(Predictor(loaded, LIMIT)), episode(4, 3)
+    agent.reset()
+    for t in range(3):
+        decision = agent.act(of.history(t))
+        words, action, confidence = Predictor(loaded, LIMIT, reuse=False).predict(of.history(t))
+        assert isinstance(decision, Decision)
+        assert (decision.words, decision.action) == (words, action)
+        assert decision.confidence == pytest.approx(confidence, abs=1e-4)
+
+
+# -- bad folders ------------------------------------------------------------------------------------------------
+
+
+def damage(folder: Path, what: str) -> None:
+    file, _, how = what.partition(" ")
+    path = folder / file
+    match how:
+        case "missing":
+            path.unlink()
+        case "cut":
+            path.write_bytes(path.read_bytes()[:-100])
+        case "empty":
+            path.write_bytes(b"")
+        case "foreign":
+            save_file({"other": torch.zeros(3)}, path)
+        case "shape":
+            kept = load_file(path)
+            save_file(kept | {sorted(kept)[0]: torch.zeros(3)}, path)
+        case "field":
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": 1}))
+        case "rank":
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"r": 5}))
+        case _:
+            raise AssertionError(what)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        *((f"{name} missing", f"is no checkpoint: it has no {name}") for name in (
+            "recipe.json", "adapter_model.safetensors", "adapter_config.json", "projector.safetensors",
+        )),
+        ("adapter_model.safetensors cut", "adapter_model.safetensors is damaged or incomplete"),
+        ("projector.safetensors cut", "projector.safetensors is damaged or incomplete"),
+        ("adapter_model.safetensors empty", "adapter_model.safetensors is damaged or incomplete"),
+        ("adapter_model.safetensors foreign", r"lacks 28 of 28 weights"),
+        ("projector.safetensors foreign", r"lacks 2 of 2 weights"),
+        ("adapter_model.safetensors shape", r"has shape \[3\] where the model has"),
+        ("recipe.json empty", "recipe.json is no recipe of this version"),
+        ("recipe.json field", "no recipe of this version .*no field 'colour'"),
+        ("adapter_config.json empty", "adapter_config.json does not describe LoRA adapters"),
+        ("adapter_config.json field", "adapter_config.json does not describe LoRA adapters"),
+        ("adapter_config.json rank", r"has shape \[4, 32\] where the model has \[5, 32\]"),
+    ],
+)  # fmt: skip
+def test_a_bad_checkpoint_says_so(saved: Saved, tmp_path: Path, what: str, says: str) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in saved.folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    load(copy)  # whole: the damage alone is refused
+    damage(copy, what)
+    with pytest.raises(ValueError, match=says) as caught:
+        load(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no checkpoint folder .*nothing"):
+        load(tmp_path / "nothing")
+
+
+def test_another_grammar_is_refused(saved: Saved) -> None:
+    with pytest.raises(ValueError, match=r"speaks Grammar\(bins=100, .*asked for is Grammar\(bins=64"):
+        load(saved.folder, Grammar(64, 4, 3))
+    assert load(saved.folder, Grammar(100, 4, 3)).grammar == Grammar(100, 4, 3)

@@ -1,0 +1,295 @@
+"""The bridge, its folder, and LoRA: shapes, closed forms, what is trained, what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from bridges import PICTURE, base, bridge, config, episode, prepare, recipe, tokenizer
+from safetensors.torch import load_file, save_file
+
+from uivlm.models import lora
+from uivlm.models.bridge_folder import load_base, save_base
+from uivlm.models.llama_vit import LlamaVit, Reader, nll
+from uivlm.models.model import Built, build, grammar
+from uivlm.recipe import Recipe, from_dict, to_dict
+from uivlm.sentences.encode import IGNORE, encode
+from uivlm.sentences.sentence import Grammar
+
+FIRST = tokenizer().get_vocab_size()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    root = tmp_path_factory.mktemp("small")
+    return recipe(base(root / "base"), prepare(root / "data", [episode(0, 3)]))
+
+
+@pytest.mark.parametrize(("visual_tokens", "tokens"), [("pooled", 1), ("grid", 4), ("patches", 24)])
+def test_visual_tokens(visual_tokens: str, tokens: int) -> None:
+    model = bridge(visual_tokens)
+    assert model.look(torch.zeros(2, 3, 48, 32)).shape == (2, tokens, 24)
+    assert len(Reader(tokenizer(), model.config).picture(episode(0, 1).steps[0].screen)) == tokens
+
+
+def test_grid_is_the_mean_of_its_patches() -> None:
+    """6 x 4 patches in 2 x 2 cells: each the mean of 3 x 2 patches, CLS left out, rows before columns."""
+    pixels = torch.rand(2, 3, 48, 32)
+    patches = bridge("patches").look(pixels).reshape(2, 6, 4, 24)
+    cells = [patches[:, 3 * r : 3 * r + 3, 2 * c : 2 * c + 2].mean((1, 2)) for r in (0, 1) for c in (0, 1)]
+    assert torch.allclose(bridge("grid").look(pixels), torch.stack(cells, 1), atol=1e-6)
+
+
+def test_reader_gives_vits_own_pixels() -> None:
+    """One colour stays that colour: 2 x / 255 - 1."""
+    reader = Reader(tokenizer(), config())
+    pixels = np.broadcast_to(np.array([0, 51, 255], np.uint8), (60, 30, 3)).copy()
+    seen = reader.pixels(type(episode(0, 1).steps[0].screen)(pixels))
+    assert seen.shape == (3, 48, 32)
+    assert np.allclose(seen[:, 5, 7], [-1, -0.6, 1], atol=1e-6)
+
+
+def example_of(model: LlamaVit, num_steps: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    spoken, of = Grammar(), episode(1, num_steps)
+    example = encode(spoken.sentence(next(spoken.windows(of))), Reader(tokenizer(), model.config))
+    return (
+        torch.tensor(example.input_ids)[None],
+        torch.tensor(example.labels)[None],
+        torch.tensor(example.pixels),
+    )
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("visual_tokens", ["pooled", "grid", "patches"])
+def test_logits_of_trained_positions_are_those_of_the_full_forward(visual_tokens: str) -> None:
+    model = bridge(visual_tokens)
+    ids, labels, pixels = example_of(model)
+    full = model(ids, pixels).logits[0]
+    before = [i - 1 for i, label in enumerate(labels[0].tolist()) if label != IGNORE]
+    some = model(ids, pixels, labels=labels)
+    assert torch.allclose(some.logits, full[before], atol=1e-5)
+    by_hand = -sum(full[i].log_softmax(-1)[ids[0, i + 1]] for i in before)
+    assert torch.allclose(nll(some, labels), by_hand, atol=1e-3)
+
+
+@torch.inference_mode()
+def test_padding_and_neighbours_change_nothing() -> None:
+    model = bridge()
+    (ids, _, pixels), (long, _, more) = example_of(model, 2), example_of(model, 4)
+    rows = torch.full((2, long.shape[1]), FIRST + 2)
+    rows[0, : ids.shape[1]], rows[1] = ids[0], long[0]
+    mask = torch.zeros_like(rows, dtype=torch.bool)
+    mask[0, : ids.shape[1]], mask[1] = True, True
+    both = model(rows, torch.cat([pixels, more]), mask).logits
+    assert torch.allclose(both[0, : ids.shape[1]], model(ids, pixels).logits[0], atol=1e-4)
+    assert torch.allclose(both[1], model(long, more).logits[0], atol=1e-4)
+
+
+def test_each_screen_stands_at_its_own_place() -> None:
+    model = bridge()
+    ids, _, pixels = example_of(model, 3)
+    features = model.look(pixels)
+    embeds = model.embed(ids, features)
+    places = (ids[0] == FIRST + PICTURE).nonzero().flatten()
+    assert torch.allclose(embeds[0, places], model.projection(features).flatten(0, 1))
+    others = ids[0] != FIRST + PICTURE
+    assert torch.equal(embeds[0, others], model.get_input_embeddings()(ids)[0, others])
+
+
+@pytest.mark.parametrize(
+    ("screens", "numbers"), [(2, "12 places .* 8 visual tokens"), (0, "12 places .* 0 visual")]
+)
+def test_places_and_screens_must_agree(screens: int, numbers: str) -> None:
+    model = bridge()
+    ids, _, pixels = example_of(model, 3)
+    with pytest.raises(ValueError, match=numbers):
+        model(ids, pixels[:screens])
+
+
+# -- the folder of a base ---------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_saved_base_is_the_same_base(tmp_path: Path, tied: bool) -> None:
+    model = bridge(tie_word_embeddings=tied)
+    ids, _, pixels = example_of(model)
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "README.md").write_text("kept")
+    save_base(tmp_path / "base", model, tokenizer(), torch.float32)
+    loaded, read = load_base(tmp_path / "base")
+    assert {f.name for f in (tmp_path / "base").iterdir()} == {
+        "README.md", "config.json", "model.safetensors", "tokenizer.json",
+    }  # fmt: skip
+    assert [f.name for f in tmp_path.iterdir()] == ["base"]
+    assert torch.equal(loaded(ids, pixels).logits, model(ids, pixels).logits)
+    assert read.to_str() == tokenizer().to_str()
+
+
+def test_a_base_of_half_precision_is_read_as_float32_or_bfloat16(tmp_path: Path) -> None:
+    model = bridge()
+    save_base(tmp_path / "base", model, tokenizer())
+    kept = load_file(tmp_path / "base" / "model.safetensors")
+    assert {value.dtype for value in kept.values()} == {torch.float16}
+    for dtype in (torch.float32, torch.bfloat16):
+        loaded, _ = load_base(tmp_path / "base", dtype)
+        assert {value.dtype for value in loaded.parameters()} == {dtype}
+    ids, _, pixels = example_of(model)
+    with torch.inference_mode():
+        assert loaded(ids, pixels).logits.isfinite().all()
+
+
+def broken(folder: Path, what: str) -> None:
+    weights = folder / "model.safetensors"
+    kept = load_file(weights)
+    name = "projection.bias"
+    match what:
+        case "missing":
+            del kept[name]
+        case "unexpected":
+            kept["extra.weight"] = torch.zeros(1)
+        case "shape":
+            kept[name] = torch.zeros(3)
+        case "torn":
+            weights.write_bytes(weights.read_bytes()[:1000])
+            return
+        case "tokenizer":
+            (folder / "tokenizer.json").write_text("{}")
+            return
+        case "config":
+            (folder / "config.json").write_text('{"visual_tokens": "all"}')
+            return
+        case "ids":
+            tree = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps(tree | {"picture_id": 9999}))
+            return
+        case file:
+            (folder / file).unlink()
+            return
+    save_file(kept, weights)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("missing", "lacks 1 of .* projection.bias"),
+        ("unexpected", "1 weights that the model has not, such as extra.weight"),
+        ("shape", r"projection.bias has shape \[3\] where the model has \[32\]"),
+        ("torn", "damaged or incomplete"),
+        ("tokenizer", "cannot be read as a tokenizer"),
+        ("config", "visual_tokens is 'all'"),
+        ("ids", "picture_id is 9999, outside"),
+        ("tokenizer.json", "no bridge base: it has no tokenizer.json"),
+        ("model.safetensors", "no bridge base: it has no model.safetensors"),
+    ],
+)
+def test_a_broken_base_says_so(tmp_path: Path, what: str, says: str) -> None:
+    broken(base(tmp_path / "base"), what)
+    with pytest.raises(ValueError, match=says):
+        load_base(tmp_path / "base")
+
+
+def test_no_base(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no folder .*nothing with a bridge base"):
+        load_base(tmp_path / "nothing")
+
+
+# -- adapters ---------------------------------------------------------------------------------------------------
+
+
+def test_exactly_adapters_and_projection_are_trained(small: Recipe) -> None:
+    model = lora.adapt(build(small), 0)
+    layers = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
+    layers += ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    top = "base_model.model."
+    expected = {f"{top}projection.{name}" for name in ("weight", "bias")}
+    for layer in (0, 1):
+        for name in layers:
+            for half in "AB":
+                expected.add(f"{top}language.model.layers.{layer}.{name}.lora_{half}.default.weight")
+    assert set(lora.trained_names(model)) == expected
+
+
+def test_the_check_of_what_is_trained_can_fail(small: Recipe) -> None:
+    built = build(small)
+    model = lora.adapt(built, 0)
+    model.get_submodule("base_model.model.language.lm_head").requires_grad_(True)
+    with pytest.raises(AssertionError, match="lm_head"):
+        lora.check_trained(model, built)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        (r"nothing\.\d+", "no module matches"),
+        (r".*(q_proj|attention\.query|projection|query|dense|fc1)", "vision encoder stays frozen"),
+        (r"language\.model\.norm", "no linear layer"),
+    ],
+)
+def test_targets_are_refused(pattern: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        lora.targets(bridge(), pattern)
+
+
+def test_seed_decides_the_adapters(small: Recipe) -> None:
+    def first(seed: int) -> torch.Tensor:
+        torch.rand(3)  # whatever was drawn before
+        model = lora.adapt(build(small), seed)
+        return next(value for name, value in model.named_parameters() if "lora_A" in name)
+
+    assert torch.equal(first(1), first(1))
+    assert not torch.equal(first(1), first(2))
+
+
+def shaken(built: Built) -> "lora.PeftModel":
+    """Adapters and projection away from where they begin."""
+    model = lora.adapt(built, 0)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.requires_grad:
+                value += 0.05 * torch.randn_like(value)
+    return model.eval()
+
+
+@torch.inference_mode()
+def test_fresh_adapters_change_nothing(small: Recipe) -> None:
+    built, plain = build(small), build(small)
+    ids, _, pixels = example_of(bridge())
+    assert torch.equal(lora.adapt(built, 0).eval()(ids, pixels).logits, plain.module(ids, pixels).logits)
+
+
+@torch.inference_mode()
+def test_merging_adds_b_a_scale(small: Recipe) -> None:
+    built = build(small)
+    before = {k: v.clone() for k, v in built.module.state_dict().items()}
+    model = shaken(built)
+    name = "language.model.layers.1.mlp.up_proj"
+    part = model.get_submodule(f"base_model.model.{name}")
+    delta = part.lora_B["default"].weight @ part.lora_A["default"].weight * 8 / 4  # type: ignore[index,operator,union-attr]
+    module = lora.merged(model)
+    after = module.get_submodule(name).weight
+    assert torch.allclose(after, before[f"{name}.weight"] + delta, atol=1e-6)
+    assert float(delta.abs().max()) > 1e-3
+
+
+@torch.inference_mode()
+def test_saved_adapters_are_the_same_adapters(small: Recipe, tmp_path: Path) -> None:
+    built = build(small)
+    model = shaken(built)
+    ids, _, pixels = example_of(bridge())
+    wanted = model(ids, pixels).logits
+    lora.save_adapters(model, built, "tiny", tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "adapter_config.json", "adapter_model.safetensors", "projector.safetensors",
+    ]  # fmt: skip
+    again = lora.load_adapters(build(small), tmp_path).eval()
+    assert torch.equal(again(ids, pixels).logits, wanted)
+    assert torch.allclose(lora.merged(again)(ids, pixels).logits, wanted, atol=1e-4)
+    assert not torch.allclose(build(small).module(ids, pixels).logits, wanted, atol=1e-2)
+
+
+def test_the_grammar_is_the_recipes(small: Recipe) -> None:
+    assert grammar(small) == Grammar(bins=100, screens=4, before=3)
+    assert from_dict(to_dict(small)) == small

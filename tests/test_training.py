@@ -1,0 +1,383 @@
+"""Training: batches, their order, the loss in every layout, what changes, what is written, what is refused."""
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bridges import END, PAD, base, config, episode, prepare, recipe, tokenizer
+from rich.console import Console
+from safetensors.torch import load_file
+
+from uivlm.inference.load import load
+from uivlm.inference.predict import Predictor
+from uivlm.models.llama_vit import Reader
+from uivlm.models.lora import adapt
+from uivlm.models.model import build, grammar
+from uivlm.recipe import Recipe
+from uivlm.sentences.encode import IGNORE
+from uivlm.sentences.store import Prepared
+from uivlm.training import trainer
+from uivlm.training.checkpoint import FILES, base_checkpoint
+from uivlm.training.collator import Collator, Row, Windows, order
+from uivlm.training.features import keep
+from uivlm.training.progress import newest_state
+from uivlm.training.trainer import print_row, train
+from uivlm.training.zero import deepspeed
+
+FIRST = tokenizer().get_vocab_size()
+EPISODES = [episode(seed, num_steps) for seed, num_steps in enumerate((1, 6, 2, 3, 5, 1, 2, 4))]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("training")
+    base(made / "base")
+    prepare(made / "data", EPISODES)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loader processes: the batches are the same and the tests are faster."""
+    monkeypatch.setattr("uivlm.training.trainer.WORKERS", 0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+
+def small(root: Path, **part: Any) -> Recipe:
+    return recipe(root / "base", root / "data", **part)
+
+
+def windows(screens: int = 4, context: int = 512) -> Windows:
+    spoken = grammar(recipe(Path(), Path(), screens=screens))
+    return Windows(
+        EPISODES, [len(e.steps) for e in EPISODES], spoken, Reader(tokenizer(), config(context=context))
+    )
+
+
+COLLATE = Collator(FIRST + PAD, config().picture_id, 4)
+
+# -- rows and batches -------------------------------------------------------------------------------------------
+
+
+def test_rows_are_all_windows_of_all_episodes() -> None:
+    rows = windows()
+    assert len(rows) == 8 + 2  # two episodes are longer than the four screens of a window
+    assert rows.screens == [1, 4, 4, 2, 3, 4, 3, 1, 2, 4]
+    assert [rows[i].num_screens for i in range(len(rows))] == rows.screens
+    ends = sum(int((rows[i].labels == FIRST + END).sum()) for i in range(len(rows)))
+    assert ends == sum(len(e.steps) for e in EPISODES)
+
+
+def test_a_batch_is_its_rows_and_padding() -> None:
+    rows = [windows()[i] for i in (0, 4, 1)]
+    batch = COLLATE(rows)
+    longest = max(len(row.input_ids) for row in rows)
+    assert batch["input_ids"].shape == (3, longest)
+    for i, row in enumerate(rows):
+        n = len(row.input_ids)
+        assert batch["input_ids"][i].tolist() == row.input_ids.tolist() + [FIRST + PAD] * (longest - n)
+        assert batch["labels"][i].tolist() == row.labels.tolist() + [IGNORE] * (longest - n)
+        assert batch["attention_mask"][i].tolist() == [True] * n + [False] * (longest - n)
+    assert np.array_equal(batch["pixels"].numpy(), np.concatenate([row.pixels for row in rows]))
+
+
+def test_the_mask_does_not_come_from_ids() -> None:
+    """A model may pad with a token that its sentences hold too."""
+    row = windows()[0]
+    batch = Collator(int(row.input_ids[-2]), config().picture_id, 4)([row])
+    assert batch["attention_mask"].all()
+
+
+@pytest.mark.parametrize(
+    ("take", "numbers"), [(1, "8 places .* 1 screens of 4 tokens need 4"), (0, "8 places .* 0 ")]
+)
+def test_a_row_without_its_screens_is_refused(take: int, numbers: str) -> None:
+    row = windows()[3]
+    assert row.pixels is not None
+    with pytest.raises(ValueError, match=numbers):
+        COLLATE([replace(row, pixels=row.pixels[:take])])
+
+
+def test_a_sentence_beyond_the_context_is_refused() -> None:
+    rows = windows(context=60)
+    with pytest.raises(ValueError, match=r"'e1' has \d+ tokens, the model reads 60: lower grammar.screens"):
+        rows[1]
+
+
+def test_order_is_a_permutation_of_seed_and_epoch() -> None:
+    lengths = np.random.default_rng(0).integers(1, 9, 203).tolist()
+    orders = [order(lengths, 8, seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
+    assert all(sorted(o) == list(range(203)) for o in orders)
+    assert len({tuple(o) for o in orders}) == 6
+    assert orders[0] == order(lengths, 8, 0, 0)
+    steps = [[lengths[i] for i in orders[0][a : a + 8]] for a in range(0, 200, 8)]
+    assert np.mean([max(s) - min(s) for s in steps]) < 1.5, "rows of a step have like lengths"
+    assert sorted(max(s) for s in steps) != [max(s) for s in steps], "the steps themselves are shuffled"
+
+
+# -- the loss ---------------------------------------------------------------------------------------------------
+
+
+def history(root: Path, out: Path, **part: Any) -> list[dict[str, float]]:
+    train(small(root, **part), out)
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_every_layout_of_a_step_gives_the_same_loss_and_gradient(root: Path, tmp_path: Path) -> None:
+    """Batch 8, 4 x 2 and 1 x 8: rows of very different numbers of trained tokens."""
+    runs = [
+        history(root, tmp_path / f"{b}x{a}", batch=b, accumulate=a, epochs=1.0)
+        for b, a in ((8, 1), (4, 2), (1, 8))
+    ]
+    for name in ("loss", "grad_norm"):
+        values = np.array([[line[name] for line in run] for run in runs])
+        assert values.shape == (3, 2), "ten rows: one whole step and a short one"
+        assert np.allclose(values, values[0], rtol=1e-4), (name, values)
+
+
+def test_the_logged_loss_is_the_mean_over_trained_tokens(root: Path, tmp_path: Path) -> None:
+    """By hand: the base's own log-probabilities of every trained token of all rows."""
+    line = history(root, tmp_path / "out", batch=16, epochs=1.0)[0]
+    built = build(small(root))
+    rows = Windows(EPISODES, [len(e.steps) for e in EPISODES], grammar(small(root)), built.reader)
+    nats, count = 0.0, 0
+    with torch.inference_mode():
+        for row in (rows[i] for i in range(len(rows))):
+            logits = built.module(torch.tensor(row.input_ids)[None], torch.tensor(row.pixels)).logits[0]
+            for i in np.flatnonzero(row.labels != IGNORE):
+                nats -= float(logits[i - 1].log_softmax(-1)[row.labels[i]])
+                count += 1
+    assert line["loss"] == pytest.approx(nats / count, rel=1e-4)
+
+
+def test_kept_features_train_alike(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uivlm.training.features.WORKERS", 1)
+    monkeypatch.setattr("uivlm.training.features.SCREENS", 5)
+    monkeypatch.setattr("uivlm.training.features.AHEAD", 1)
+    seen = history(root, tmp_path / "seen", epochs=1.0)
+    kept = history(root, tmp_path / "kept", epochs=1.0, keep_features=True)
+    assert [line["loss"] for line in kept] == pytest.approx([line["loss"] for line in seen], rel=1e-4)
+
+
+# -- what a run changes and writes ------------------------------------------------------------------------------
+
+
+def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def watched(built: Any, seed: int) -> Any:
+        made.append((built, {k: v.clone() for k, v in built.module.state_dict().items()}))
+        made.append(adapt(built, seed))
+        return made[-1]
+
+    monkeypatch.setattr(trainer, "adapt", watched)
+    out = train(small(root, epochs=1.0), tmp_path / "runs" / "out")
+    assert {f.name for f in out.iterdir()} == set(FILES) == {
+        "adapter_model.safetensors", "adapter_config.json", "projector.safetensors", "recipe.json", "card.json",
+        "log.jsonl",
+    }  # fmt: skip
+    assert [f.name for f in out.parent.iterdir()] == ["out"], "the run's own state is gone"
+    (_, before), model = made
+    after = {
+        k.replace(".base_layer", ""): v
+        for k, v in model.base_model.model.state_dict().items()
+        if "lora_" not in k
+    }
+    assert after.keys() == before.keys()
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert changed == {"projection.weight", "projection.bias"}
+    assert all(float(v.abs().max()) > 0 for k, v in load_file(out / FILES[0]).items() if "lora_B" in k)
+
+
+def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
+    out = train(small(root, epochs=1.0, seed=7), tmp_path / "out")
+    card = json.loads((out / "card.json").read_text())
+    assert card["data"] == {
+        "fingerprint": "of 24 rows", "split": "train", "episodes": 8, "steps": 24, "sentences": 10,
+    }  # fmt: skip
+    width = {
+        "q": (32, 32),
+        "k": (32, 32),
+        "v": (32, 32),
+        "o": (32, 32),
+        "gate": (32, 48),
+        "up": (32, 48),
+        "down": (48, 32),
+    }
+    assert card["trainable_parameters"] == {
+        "adapters": 2 * sum(4 * (a + b) for a, b in width.values()), "projection": 24 * 32 + 32,
+    }  # fmt: skip
+    assert card["seed"] == 7
+    assert card["grammar"] == {"bins": 100, "screens": 4, "before": 3}
+    assert set(card["versions"]) == {"torch", "transformers", "peft"}
+    assert str(tmp_path) not in json.dumps(card)
+
+
+def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> None:
+    runs = [
+        train(small(root, epochs=1.0, seed=seed), tmp_path / name)
+        for name, seed in zip("abc", (1, 1, 2), strict=True)
+    ]
+    a, b, c = (load_file(run / FILES[0]) for run in runs)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not all(torch.equal(a[name], c[name]) for name in a)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(step: int) -> Callable[..., None]:
+    def on_log(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == step:
+            raise Stopped
+
+    return on_log
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = small(root, epochs=2.0)
+    whole = train(one, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("uivlm.training.progress.Progress.on_step_end", stop_at(7), raising=False)
+        with pytest.raises(Stopped):
+            train(one, tmp_path / "cut")
+    state = tmp_path / "cut.state"
+    newest = newest_state(state)
+    assert newest is not None
+    (newest / "optimizer.pt").write_bytes(b"torn")
+    older = newest_state(state)
+    assert older is not None
+    assert older != newest, "a damaged state is passed over"
+    with pytest.raises(ValueError, match="continue it with --resume"):
+        train(one, tmp_path / "cut")
+    with pytest.raises(ValueError, match="another recipe"):
+        train(replace(one, name="other"), tmp_path / "cut", resume=True)
+    cut = train(one, tmp_path / "cut", resume=True)
+    for name in ("adapter_model.safetensors", "projector.safetensors"):
+        a, b = load_file(whole / name), load_file(cut / name)
+        assert all(torch.equal(a[key], b[key]) for key in a), name
+    logs = [
+        [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()] for run in (whole, cut)
+    ]
+    assert [line["step"] for line in logs[1]] == list(range(1, 11))
+    assert [line["loss"] for line in logs[1]] == pytest.approx([line["loss"] for line in logs[0]], rel=1e-6)
+
+
+def test_the_untuned_base_is_a_checkpoint(root: Path, tmp_path: Path) -> None:
+    out = base_checkpoint(small(root), tmp_path / "base")
+    assert {f.name for f in out.iterdir()} == set(FILES)
+    assert all(not value.any() for name, value in load_file(out / FILES[0]).items() if "lora_B" in name)
+    with pytest.raises(ValueError, match="exists already"):
+        base_checkpoint(small(root), tmp_path / "base")
+
+
+# -- what is refused --------------------------------------------------------------------------------------------
+
+
+def test_other_bins_are_refused_with_both_numbers(root: Path, tmp_path: Path) -> None:
+    data = prepare(tmp_path / "data", [episode(0, 2)], bins=50)
+    with pytest.raises(ValueError, match=r"prepared with 50 bins, the recipe has grammar.bins 100"):
+        train(recipe(root / "base", data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.state").exists(), "a refused run leaves nothing that has to be removed"
+
+
+@pytest.mark.parametrize(
+    ("split", "says"), [("test", "'test' of .* is empty"), ("trian", "no split 'trian'")]
+)
+def test_a_split_without_episodes_is_refused(root: Path, tmp_path: Path, split: str, says: str) -> None:
+    one = small(root)
+    with pytest.raises(ValueError, match=says):
+        train(replace(one, data=replace(one.data, split=split)), tmp_path / "out")
+
+
+def test_no_data_and_no_base(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no folder"):
+        train(recipe(root / "base", tmp_path / "nothing"), tmp_path / "out")
+    with pytest.raises(ValueError, match="no folder .* bridge base"):
+        train(recipe(tmp_path / "nothing", root / "data"), tmp_path / "out")
+
+
+def test_an_existing_folder_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="exists already"):
+        train(small(root), tmp_path)
+    with pytest.raises(ValueError, match="no unfinished run"):
+        train(small(root), tmp_path / "out", resume=True)
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_the_first_row_is_printed_with_trained_words_green() -> None:
+    rows = windows()
+    file = io.StringIO()
+    print_row(
+        rows[3], rows.reader, Console(file=file, force_terminal=True, color_system="standard", width=200)
+    )
+    text = file.getvalue()
+    green = "".join(part.partition("\x1b[0m")[0] for part in text.split("\x1b[32m")[1:])
+    said = [grammar(recipe(Path(), Path())).language.say(step.action) for step in EPISODES[2].steps]
+    assert [part for part in green.replace("\n", "").split("■") if part] == [
+        s.replace("\n", "") for s in said
+    ]
+    assert text.count("[4 visual tokens]") == 2
+
+
+def test_features_of_damaged_data_are_refused(root: Path, tmp_path: Path) -> None:
+    built = build(small(root))
+    episodes = Prepared.open(root / "data").episodes("train")
+    with pytest.raises(ValueError, match="24 screens where their index says 25"):
+        keep(
+            built.module,
+            episodes,
+            [len(e.steps) for e in EPISODES[:-1]] + [5],
+            grammar(small(root)),
+            built.reader,
+            tmp_path / "f",
+        )
+
+
+def test_zero_stages() -> None:
+    assert deepspeed(0) is None
+    for stage in (1, 2, 3):
+        told = deepspeed(stage)
+        assert told is not None
+        assert told["zero_optimization"]["stage"] == stage
+
+
+def test_a_row_may_have_no_screen() -> None:
+    ids = np.array([1, 2, 3])
+    batch = COLLATE([Row(ids, ids, 0, pixels=np.zeros((0, 3, 1, 1), np.float32))])
+    assert set(batch) == {"input_ids", "labels", "attention_mask"}
+
+
+def test_the_state_folder_lies_beside_the_checkpoint(root: Path, tmp_path: Path) -> None:
+    state = trainer.open_state(tmp_path / "deep" / "out", small(root), resume=False)
+    assert state == tmp_path / "deep" / "out.state"
+    shutil.rmtree(state)
+
+
+def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
+    """Trained, saved, loaded and asked: the recorded actions' words, step by step, beyond one window too."""
+    of = episode(0, 7)
+    one = recipe(base(tmp_path / "base"), prepare(tmp_path / "data", [of]))
+    one = replace(one, train=replace(one.train, epochs=120.0, keep_features=True))
+    loaded = load(train(one, tmp_path / "out"))
+    said = [Predictor(loaded).predict(of.history(t)) for t in range(7)]
+    words = [loaded.grammar.language.say(step.action) for step in of.steps]
+    assert [s[0] for s in said] == words
+    assert [s[1] for s in said] == [loaded.grammar.language.parse(w) for w in words]
+    untuned = Predictor(load(base_checkpoint(one, tmp_path / "untuned")), limit=8)
+    assert untuned.predict(of.history(0))[0] != words[0]

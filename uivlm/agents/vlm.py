@@ -1,0 +1,17 @@
+"""The history-aware VLM as an agent: the whole history goes into every prompt, so nothing is kept between steps."""
+
+from uivlm.agents.agent import Decision
+from uivlm.episode import History
+from uivlm.inference.predict import Predictor
+
+
+class VlmAgent:
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+
+    def reset(self) -> None:
+        pass  # there is no plan to forget
+
+    def act(self, history: History) -> Decision:
+        words, action, confidence = self.predictor.predict(history)
+        return Decision(action, words, confidence)

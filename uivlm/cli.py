@@ -1,0 +1,306 @@
+"""The `uivlm` command: one function a verb, its signature is the options and its docstring the help.
+
+Composition happens here, in `wiring.py` and in `demo.py`, and nowhere else. Imports stand inside the functions, so that
+each verb loads only what it needs.
+
+Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
+"""
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from uivlm.agents.agent import Agent
+    from uivlm.devices.device import Device
+    from uivlm.loop import Outcome
+
+app = typer.Typer(
+    name="uivlm", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    help="Vision language models that operate a phone.",
+)  # fmt: skip
+screen = Console(width=None if sys.stdout.isatty() else 120)  # room for the tables in a log
+errors = Console(stderr=True)
+MODEL_EXTRA = ("torch", "transformers", "peft", "tokenizers", "safetensors", "datasets", "accelerate")
+
+
+class Kind(StrEnum):
+    """Which phone."""
+
+    SIM = "sim"
+    ADB = "adb"
+
+
+RecipeName = Annotated[str, typer.Argument(help="A recipe's file, or its name in recipes/.")]
+Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint folder.")]
+AgentName = Annotated[
+    str, typer.Argument(metavar="CKPT|URL", help="A checkpoint folder, or a server's address.")
+]
+DataFolder = Annotated[Path, typer.Argument(help="Prepared data: a folder that `python -m data_prep` wrote.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a field of the recipe; may be repeated."),
+]
+Limit = Annotated[int, typer.Option(min=1, help="Most actions of a run.")]
+Seed = Annotated[int, typer.Option(min=0, help="Another seed, other random numbers.")]
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    set_: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="The checkpoint folder; default: runs/NAME.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run that OUT was left in.")
+    ] = False,
+) -> None:
+    """Fine-tune by a recipe: prepared data in, a checkpoint folder out."""
+    from uivlm.recipe import load, override
+
+    wanted = override(load(recipe), set_ or [])  # a mistake in it is told before anything slow is imported
+    from uivlm.training.trainer import train as run_training
+
+    folder = out or Path("runs") / wanted.name
+    run_training(wanted, folder, resume)
+    _say(f"checkpoint: {folder}")
+
+
+@app.command()
+def base(
+    recipe: RecipeName,
+    out: Annotated[Path, typer.Option(help="The checkpoint folder to make.")],
+    set_: Settings = None,
+) -> None:
+    """A checkpoint of the recipe's model before any training, to compare with."""
+    from uivlm.recipe import load, override
+
+    wanted = override(load(recipe), set_ or [])
+    from uivlm.training.checkpoint import base_checkpoint
+
+    base_checkpoint(wanted, out)
+    _say(f"checkpoint: {out}")
+
+
+@app.command("eval")
+def evaluate(
+    ckpt: Checkpoint,
+    data: DataFolder,
+    split: Annotated[str, typer.Option(help="Which episodes: train, validation or test.")] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many episodes.")] = None,
+    subset: Annotated[str | None, typer.Option(help="Only this subset.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; default: runs/eval/CKPT.")] = None,
+) -> None:
+    """Partial match: at each recorded step, does the agent do what was done? Writes verdicts.jsonl, report.html."""
+    from uivlm import wiring
+    from uivlm.evaluation.report import kind_table, table, write_page
+
+    name = ckpt.resolve().name
+    episodes, is_simulated = wiring.recorded(data, split, subset, limit)
+    folder = out or Path("runs") / "eval" / name
+    verdicts, summary = wiring.judge(wiring.load_agent(ckpt), episodes, folder)
+    screen.print(table({name: summary}, is_simulated))
+    screen.print(kind_table({name: summary}))
+    page = write_page(
+        folder / wiring.PAGE, {name: summary}, verdicts, episodes, is_simulated, f"{name} on {split}"
+    )
+    _say(f"page: {page}")
+
+
+@app.command()
+def live(
+    agent: AgentName,
+    goals: Annotated[int, typer.Option(min=1, help="How many unseen goals.")] = 100,
+    seed: Seed = 0,
+    limit: Limit = 20,
+    trace: Annotated[Path | None, typer.Option(help="A new folder for one trace a goal.")] = None,
+) -> None:
+    """Live success on unseen goals of the simulated phone, through adb; the phone's own check decides."""
+    from uivlm import wiring
+    from uivlm.live import run_live, summarise
+
+    with wiring.open_agent(agent) as mind:
+        result = summarise(run_live(mind, wiring.trials(seed, goals), limit, goals, trace))
+    _say(
+        f"live success on the simulated phone: {100 * result.rate:.1f} % "
+        f"({result.num_successes} of {result.num_trials} goals; 95 %: {100 * result.low:.1f} to {100 * result.high:.1f})"
+    )
+    endings = ", ".join(f"{number} {ending}" for ending, number in result.statuses.items())
+    _say(f"goal reached {result.num_reached}, rightly finished {result.num_finished}, endings: {endings}")
+
+
+@app.command()
+def serve(
+    ckpt: Checkpoint,
+    host: Annotated[str, typer.Option(help="Address to listen at; there is no password.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+) -> None:
+    """Put a checkpoint's agent behind HTTP, until Ctrl-C."""
+    from uivlm import wiring
+    from uivlm.inference.load import read_recipe
+    from uivlm.recipe import to_dict
+    from uivlm.serving.server import serve as run_server
+
+    agent = wiring.load_agent(ckpt)
+    grammar = to_dict(read_recipe(ckpt))["grammar"]
+    run_server(agent, ckpt.resolve().name, grammar, host, port, lambda url: _say(f"serving at {url}"))
+
+
+@app.command()
+def run(
+    goal: Annotated[str | None, typer.Argument(help="What to do, in words.")] = None,
+    agent: Annotated[
+        str, typer.Option(metavar="CKPT|URL", help="A checkpoint folder, or a server's address.")
+    ] = "http://127.0.0.1:8000",
+    device: Annotated[Kind, typer.Option(help="A simulated phone, or a real one behind adb.")] = Kind.SIM,
+    serial: Annotated[str | None, typer.Option(help="adb: which phone, where there are several.")] = None,
+    limit: Limit = 20,
+    seed: Annotated[int | None, typer.Option(min=0, help="sim: which phone; default: 0.")] = None,
+    task: Annotated[
+        int | None, typer.Option(min=0, help="sim: the goal and phone of this test task; the phone judges.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="A new folder; default: runs/trace/TIME.")] = None,
+) -> None:
+    """Pursue a goal on a phone until the agent finishes. Exit status: 0 complete, 3 impossible, 4 limit, 5 no
+    action, 6 phone failed, 7 agent failed."""
+    from uivlm import wiring
+
+    _only_for(Kind.SIM, device, seed=seed, task=task)
+    _only_for(Kind.ADB, device, serial=serial)
+    if (goal is None) == (task is None):
+        raise ValueError('say what to do, once: uivlm run "open the clock", or uivlm run --task 7')
+    if task is not None and seed is not None:
+        raise ValueError("--seed has no effect with --task, which says which phone: leave one out")
+    folder = trace or Path("runs") / "trace" / time.strftime("%Y%m%d-%H%M%S")
+    with wiring.open_agent(agent) as mind:
+        if device is Kind.ADB:
+            from uivlm.devices.adb import connect
+
+            assert goal is not None
+            outcome = _pursue(mind, connect(serial), goal, limit, folder)
+        else:
+            outcome = _on_simulated(mind, goal, seed or 0, task, limit, folder)
+    raise typer.Exit(outcome.exit_status)
+
+
+def _on_simulated(
+    mind: "Agent", goal: str | None, seed: int, number: int | None, limit: int, folder: Path
+) -> "Outcome":
+    from uivlm import wiring
+    from uivlm.devices.adb_server import own_server
+    from uivlm.devices.sim.phone import Phone
+    from uivlm.devices.sim.tasks import new_phone, succeeded, task
+
+    known = None if number is None else task(number, "test")
+    phone = Phone(layout=seed) if known is None else new_phone(known)
+    with own_server() as adb, wiring.simulated(phone, adb) as device:
+        outcome = _pursue(mind, device, known.goal if known else str(goal), limit, folder)
+    if known:
+        reached = succeeded(known, phone)
+        right = outcome.status == known.status
+        _say(
+            f"the phone's check: goal {'reached' if reached else 'not reached'}, "
+            f"{'rightly' if right else 'not rightly'} finished"
+        )
+    return outcome
+
+
+def _pursue(mind: "Agent", device: "Device", goal: str, limit: int, folder: Path) -> "Outcome":
+    from uivlm.loop import run_episode
+    from uivlm.trace import Trace
+
+    _say(f"goal: {goal}")
+    outcome = run_episode(mind, device, goal, limit, Trace(folder, goal))
+    _say(outcome.message)
+    _say(f"page: {folder / 'index.html'}")
+    return outcome
+
+
+def _only_for(kind: Kind, chosen: Kind, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None and chosen is not kind:
+            raise ValueError(f"--{name} has no effect with --device {chosen}: leave it out")
+
+
+@app.command()
+def show(
+    data: DataFolder,
+    index: Annotated[int, typer.Argument(help="Which episode, counted from 0.")] = 0,
+    split: Annotated[str, typer.Option(help="Which episodes: train, validation or test.")] = "train",
+    out: Annotated[Path | None, typer.Option(help="Write the screens and actions as a PNG.")] = None,
+) -> None:
+    """One episode as the model reads it: trained words green."""
+    from uivlm.sentences.store import Prepared
+    from uivlm.show import show as show_episode
+
+    show_episode(Prepared.open(data), index, split, out, console=screen)
+
+
+@app.command()
+def pretrain(
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    reading: Annotated[int | None, typer.Option(min=1, help="Steps that teach the ViT to read.")] = None,
+    drilling: Annotated[int | None, typer.Option(min=1, help="Steps that teach Llama to look up.")] = None,
+    grounding: Annotated[
+        int | None, typer.Option(min=1, help="Steps that teach both to point and type.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Make the tiny base again, from random weights, on drawn interfaces (hours on a CPU)."""
+    from uivlm import wiring
+
+    wiring.make_base(out, seed, {"reading": reading, "drilling": drilling, "grounding": grounding}, _say)
+    _say(f"base: {out}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="A new folder for everything.")] = Path("build/demo"),
+    seed: Seed = 0,
+    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 1500,
+    test: Annotated[int, typer.Option(min=1, help="Simulated episodes to evaluate on.")] = 200,
+    goals: Annotated[int, typer.Option(min=1, help="Unseen goals to pursue on the simulated phone.")] = 20,
+) -> None:
+    """The whole path: simulate, prepare, fine-tune, evaluate, serve, run on a phone."""
+    from uivlm.demo import demo as run_demo
+
+    run_demo(out, seed, episodes, test, goals, screen)
+
+
+def main() -> None:
+    """The command. A user's mistake is one sentence on stderr and exit status 2; a defect of ours is a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, RuntimeError, ModuleNotFoundError) as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        errors.print(Text(f"uivlm: {sentence}", "red"), soft_wrap=True)
+        raise SystemExit(2) from None
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell the user; None where the error is not theirs."""
+    from uivlm.agents.agent import AgentError
+    from uivlm.devices.device import DeviceError
+
+    match error:
+        case ModuleNotFoundError():
+            missing = (error.name or "").partition(".")[0]
+            wanted = f"{missing} is not installed here: install uivlm with its `model` extra"
+            return wanted if missing in MODEL_EXTRA else None
+        case OSError() if error.filename is not None:
+            return f"{error.filename}: {error.strerror or error}"
+        case ValueError() | OSError() | DeviceError() | AgentError():
+            return " ".join(str(error).split())
+    return None
+
+
+def _say(words: str) -> None:
+    """A line for people: never mark-up, never broken."""
+    screen.print(Text(words), soft_wrap=True)

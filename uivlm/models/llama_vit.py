@@ -1,0 +1,192 @@
+"""The bridge: Llama reads screens through a ViT and one linear projection (the paper's LLama+ViT).
+
+In: token ids in which each screen stands as `picture_id` repeated, and the screens' pixels in that order.
+Out: next-token logits. Trained: LoRA on the language model, and the projection. Frozen: ViT, token embeddings.
+
+Shapes: B rows, T tokens, N screens, P patches, S visual tokens a screen, D width of Llama, V vocabulary.
+"""
+
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel, ViTConfig, ViTModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from uivlm.episode import Screen
+from uivlm.sentences.encode import IGNORE
+
+TINY = Path(__file__).parent / "tiny"  # the base that comes with the package
+TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
+
+
+class BridgeConfig(PretrainedConfig):
+    """Llama's and ViT's own configurations and what joins them."""
+
+    model_type = "uivlm_llama_vit"
+    sub_configs = {"text_config": LlamaConfig, "vision_config": ViTConfig}  # noqa: RUF012
+
+    def __init__(
+        self,
+        text_config: dict[str, Any] | LlamaConfig | None = None,
+        vision_config: dict[str, Any] | ViTConfig | None = None,
+        visual_tokens: Literal["pooled", "grid", "patches"] = "grid",
+        grid: tuple[int, int] = (8, 8),
+        picture_id: int = 0,
+        **rest: Any,
+    ) -> None:
+        if visual_tokens not in ("pooled", "grid", "patches"):
+            raise ValueError(f"visual_tokens is {visual_tokens!r}: it must be pooled, grid or patches")
+        self.text_config = (
+            text_config if isinstance(text_config, LlamaConfig) else LlamaConfig(**(text_config or {}))
+        )
+        self.vision_config = (
+            vision_config if isinstance(vision_config, ViTConfig) else ViTConfig(**(vision_config or {}))
+        )
+        self.visual_tokens = visual_tokens
+        self.grid = (int(grid[0]), int(grid[1]))  # rows, columns of visual tokens, for `visual_tokens="grid"`
+        self.picture_id = picture_id  # the placeholder id; text never encodes to it
+        super().__init__(**rest)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of what the ViT sees, in pixels."""
+        return _pair(self.vision_config.image_size)
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        (h, w), (ph, pw) = self.image_size, _pair(self.vision_config.patch_size)
+        return h // ph, w // pw
+
+    @property
+    def screen_tokens(self) -> int:
+        """Visual tokens a screen."""
+        rows, columns = {"pooled": (1, 1), "grid": self.grid, "patches": self.patches}[self.visual_tokens]
+        return int(rows * columns)
+
+
+def _id(value: Any) -> int:
+    assert isinstance(value, int), "the base names one start, one end and one padding id"
+    return value
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    return int(height), int(width)
+
+
+class LlamaVit(PreTrainedModel):
+    config_class = BridgeConfig
+    config: BridgeConfig
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+
+    def __init__(self, config: BridgeConfig) -> None:
+        super().__init__(config)
+        self.vision = ViTModel(config.vision_config, add_pooling_layer=False)
+        self.projection = nn.Linear(config.vision_config.hidden_size, config.text_config.hidden_size)
+        self.language = LlamaForCausalLM(config.text_config)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.language.get_input_embeddings()
+
+    def look(self, pixels: Tensor) -> Tensor:
+        """[N, 3, h, w] -> [N, S, width of ViT]: the frozen part of seeing a screen."""
+        return self.pool(self.vision(pixel_values=pixels).last_hidden_state)
+
+    def pool(self, states_NPD: Tensor) -> Tensor:
+        """CLS and patch states -> visual tokens, as `visual_tokens` says; state 0 is CLS."""
+        match self.config.visual_tokens:
+            case "pooled":
+                return states_NPD[:, :1]
+            case "patches":
+                return states_NPD[:, 1:]
+        rows, columns = self.config.patches
+        map_NDhw = states_NPD[:, 1:].transpose(1, 2).unflatten(2, (rows, columns))
+        return functional.adaptive_avg_pool2d(map_NDhw, self.config.grid).flatten(2).transpose(1, 2)
+
+    def embed(self, input_ids: Tensor, features: Tensor | None) -> Tensor:
+        """[B, T] ids and [N, S, .] features -> [B, T, D]: the projected screens stand where their placeholders stood."""
+        embeds_BTD = self.get_input_embeddings()(input_ids)
+        places = input_ids == self.config.picture_id
+        found, given = int(places.sum()), 0 if features is None else features.shape[0] * features.shape[1]
+        if found != given:
+            raise ValueError(
+                f"{found} places for visual tokens in the text, {given} visual tokens from the screens"
+            )
+        if features is None:
+            return cast(Tensor, embeds_BTD)
+        screens = self.projection(features.to(self.projection.weight.dtype)).to(embeds_BTD.dtype)
+        return cast(Tensor, embeds_BTD.masked_scatter(places[..., None], screens))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        pixels: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        features: Tensor | None = None,
+        **rest: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V]."""
+        if features is None and pixels is not None and len(pixels):
+            features = self.look(pixels)
+        embeds_BTD = self.embed(input_ids, features)
+        if labels is None:
+            return cast(
+                CausalLMOutputWithPast,
+                self.language(inputs_embeds=embeds_BTD, attention_mask=attention_mask, **rest),
+            )
+        decoder = self.language.model(
+            inputs_embeds=embeds_BTD, attention_mask=attention_mask, use_cache=False
+        )
+        logits = self.language.lm_head(decoder.last_hidden_state[:, :-1][labels[:, 1:] != IGNORE])
+        return CausalLMOutputWithPast(logits=logits)
+
+
+def nll(outputs: CausalLMOutputWithPast, labels: Tensor) -> Tensor:
+    """Nats summed over trained tokens, from a forward that was given `labels`."""
+    targets = labels[:, 1:]
+    assert outputs.logits is not None
+    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="sum")
+
+
+class Reader:
+    """How the bridge reads: its Encoder. Control ids lie above the tokenizer's own, out of the reach of text."""
+
+    def __init__(self, tokenizer: Tokenizer, config: BridgeConfig) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        tokenizer.encode_special_tokens = True  # "</s>" in a goal is five characters, not the end token
+        text = config.text_config
+        self.start: tuple[int, ...] = (_id(text.bos_token_id),)
+        self.end = _id(text.eos_token_id)
+        self.pad = _id(text.pad_token_id)
+        self.placeholder = config.picture_id
+        self.context = int(text.max_position_embeddings)  # tokens
+
+    def words(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def text(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def speaks(self, token: int) -> bool:
+        """Is it a token of text? Control ids have no text: `text` leaves them out."""
+        control = (*self.start, self.end, self.pad, self.placeholder)
+        return token not in control and self.tokenizer.id_to_token(token) is not None
+
+    def picture(self, screen: Screen) -> list[int]:
+        return [self.config.picture_id] * self.config.screen_tokens
+
+    def pixels(self, screen: Screen) -> NDArray[np.float32]:
+        """Resized to the ViT's input (aspect ratio not kept, fractions survive), in [-1, 1]: ViT's mean and std 0.5."""
+        height, width = self.config.image_size
+        image = Image.fromarray(screen.pixels).resize((width, height), Image.Resampling.BICUBIC)
+        return np.asarray(image, np.float32).transpose(2, 0, 1) / 127.5 - 1

@@ -1,0 +1,130 @@
+"""LoRA on the language model's linear layers (PEFT), the projection trained whole, everything else frozen.
+
+In: a model as `model.build` made it. Out: the same with adapters; and those adapters as files in PEFT's names.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import nn
+
+from uivlm.models.bridge_folder import check_weights, read_weights
+from uivlm.models.model import Built
+
+ADAPTERS, ADAPTER_CONFIG, PROJECTOR = (
+    "adapter_model.safetensors",
+    "adapter_config.json",
+    "projector.safetensors",
+)
+VISION = ("vision", "visual")  # a module with such a part in its name carries no adapter
+
+
+def targets(module: nn.Module, pattern: str) -> list[str]:
+    """Names of the linear layers that the pattern takes in full; refused if there is none or one that sees."""
+    found = [name for name, part in module.named_modules() if re.fullmatch(pattern, name)]
+    if not found:
+        raise ValueError(f"no module matches the LoRA targets {pattern!r}")
+    for name in found:
+        if any(word in part for part in name.split(".") for word in VISION):
+            raise ValueError(f"the LoRA targets {pattern!r} match {name}: the vision encoder stays frozen")
+        if not isinstance(module.get_submodule(name), nn.Linear):
+            raise ValueError(f"the LoRA targets {pattern!r} match {name}, which is no linear layer")
+    return found
+
+
+def adapt(built: Built, seed: int) -> PeftModel:
+    """The module with fresh adapters (B = 0: it still computes what the base computes), ready to train."""
+    targets(built.module, built.targets)
+    torch.manual_seed(seed)  # before the adapters are made: their A is random
+    config = LoraConfig(
+        r=built.lora.r,
+        lora_alpha=built.lora.alpha,
+        lora_dropout=built.lora.dropout,
+        target_modules=built.targets,
+    )
+    return _wrap(built, config)
+
+
+def trained_names(model: nn.Module) -> list[str]:
+    return [name for name, value in model.named_parameters() if value.requires_grad]
+
+
+def check_trained(model: nn.Module, built: Built) -> None:
+    """Exactly the adapters of every target, and the projection, are trained."""
+    prefix = "base_model.model"
+    base = model.get_submodule(prefix)
+    adapted = [name for name, _ in base.named_modules() if re.fullmatch(built.targets, name)]
+    expected = {f"{prefix}.{name}.lora_{half}.default.weight" for name in adapted for half in "AB"}
+    projector = base.get_submodule(built.projector)
+    expected |= {f"{prefix}.{built.projector}.{name}" for name, _ in projector.named_parameters()}
+    differs = expected ^ set(trained_names(model))
+    assert not differs, f"trained parameters differ from adapters and projection: {sorted(differs)[:4]}"
+
+
+def save_adapters(model: PeftModel, built: Built, base: str, folder: Path) -> None:
+    """Adapters and projection as three files in PEFT's names."""
+    weights = get_peft_model_state_dict(model)
+    save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, folder / ADAPTERS)
+    config = model.peft_config["default"].to_dict()
+    config |= {"base_model_name_or_path": base, "inference_mode": True}
+    text = json.dumps(config, indent=1, sort_keys=True, default=_plain)
+    (folder / ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
+    save_projector(model, built, folder)
+
+
+def save_projector(model: PeftModel, built: Built, folder: Path) -> None:
+    weights = _projector(model, built).state_dict()
+    save_file(
+        {name: value.detach().cpu().contiguous() for name, value in weights.items()}, folder / PROJECTOR
+    )
+
+
+def load_projector(model: PeftModel, built: Built, folder: Path) -> None:
+    projector = _projector(model, built)
+    weights = read_weights(folder / PROJECTOR)
+    check_weights(folder / PROJECTOR, weights, projector.state_dict())
+    projector.load_state_dict(weights)
+
+
+def load_adapters(built: Built, folder: Path) -> PeftModel:
+    """The model with the adapters and projection of a folder; ValueError where they do not fit it exactly."""
+    try:
+        told = json.loads((folder / ADAPTER_CONFIG).read_text("utf-8"))
+        config = LoraConfig(**{**told, "inference_mode": False})  # else PEFT freezes what is checked below
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{folder / ADAPTER_CONFIG} does not describe LoRA adapters ({error})") from error
+    model = _wrap(built, config)
+    weights = read_weights(folder / ADAPTERS)
+    check_weights(folder / ADAPTERS, weights, get_peft_model_state_dict(model))
+    set_peft_model_state_dict(model, weights)
+    load_projector(model, built, folder)
+    return model
+
+
+def merged(model: PeftModel) -> nn.Module:
+    """The module with W + B A scale in place of W: as fast as the base."""
+    module = model.merge_and_unload().requires_grad_(False)
+    assert isinstance(module, nn.Module)
+    return module.eval()
+
+
+def _wrap(built: Built, config: LoraConfig) -> PeftModel:
+    model = get_peft_model(built.module, config)
+    assert isinstance(model, PeftModel)
+    # In float32 like the adapters: steps of 1e-5 vanish in bfloat16.
+    _projector(model, built).float().requires_grad_(True)
+    check_trained(model, built)
+    return model
+
+
+def _projector(model: PeftModel, built: Built) -> nn.Module:
+    return model.base_model.model.get_submodule(built.projector)  # type: ignore[union-attr]
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set) else str(value)

@@ -1,0 +1,84 @@
+"""The checkpoint folder: what inference needs and nothing else, complete or absent.
+
+In: a model with adapters, its recipe, the run's figures. Out: exactly the files of FILES, written under a temporary
+name and then renamed.
+"""
+
+import json
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+
+from uivlm import recipe as recipes
+from uivlm.models.lora import ADAPTER_CONFIG, ADAPTERS, PROJECTOR, adapt, save_adapters
+from uivlm.models.model import Built, build
+
+RECIPE, CARD, LOG = "recipe.json", "card.json", "log.jsonl"
+FILES = (ADAPTERS, ADAPTER_CONFIG, PROJECTOR, RECIPE, CARD, LOG)
+LIBRARIES = ("torch", "transformers", "peft")
+
+
+def refuse_existing(out: Path) -> None:
+    if out.exists():
+        raise ValueError(f"{out} exists already: choose another --out, or remove it first")
+
+
+def save(
+    out: Path,
+    model: PeftModel,
+    built: Built,
+    recipe: recipes.Recipe,
+    data: dict[str, Any] | None,
+    wall_s: float,
+    log: str,
+) -> Path:
+    """`data` is `describe`'s account of the training data, None for an untuned base; `log` is log.jsonl's text."""
+    refuse_existing(out)
+    fresh = out.with_name(f"{out.name}.tmp")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    save_adapters(model, built, recipe.model.base, fresh)
+    write_json(fresh / RECIPE, recipes.to_dict(recipe))
+    write_json(fresh / CARD, _card(model, recipe, data, wall_s))
+    (fresh / LOG).write_text(log, "utf-8")
+    assert {file.name for file in fresh.iterdir()} == set(FILES)
+    os.replace(fresh, out)
+    return out
+
+
+def base_checkpoint(recipe: recipes.Recipe, out: str | Path) -> Path:
+    """The untuned base as a checkpoint (adapters with B = 0), so that it is scored by the same path."""
+    refuse_existing(Path(out))
+    built = build(recipe)
+    return save(Path(out), adapt(built, recipe.train.seed), built, recipe, None, 0.0, "")
+
+
+def describe(meta: dict[str, Any], split: str, episodes: int, steps: int, sentences: int) -> dict[str, Any]:
+    """The training data in a few figures: which data, and how much of it."""
+    counts = {"episodes": episodes, "steps": steps, "sentences": sentences}
+    return {"fingerprint": meta["fingerprint"], "split": split, **counts}
+
+
+def write_json(file: Path, value: Any) -> None:
+    file.write_text(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8")
+
+
+def _card(
+    model: PeftModel, recipe: recipes.Recipe, data: dict[str, Any] | None, wall_s: float
+) -> dict[str, Any]:
+    sizes = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
+    adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
+    return {
+        "name": recipe.name,
+        "data": data,
+        "grammar": recipes.to_dict(recipe)["grammar"],
+        "seed": recipe.train.seed,
+        "trainable_parameters": {"adapters": adapters, "projection": sum(sizes.values()) - adapters},
+        "parameters": sum(value.numel() for value in model.parameters()),
+        "versions": {library: version(library) for library in LIBRARIES},
+        "wall_s": round(wall_s, 1),
+    }

@@ -1,0 +1,133 @@
+"""Windows of episodes -> rows -> batches: read and encoded lazily, padded on the right, in a seeded order.
+
+In: episodes (map-style), a grammar, a reader. Out: batches of tensors as `models.model.Model.forward` takes them.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from uivlm.episode import Episode
+from uivlm.models.model import Reader
+from uivlm.sentences.encode import IGNORE, encode
+from uivlm.sentences.sentence import Grammar
+
+WORKERS = max(1, min(8, (os.cpu_count() or 1) // 2))  # processes that read and encode
+POOL = 32  # optimizer steps among which rows of like length are grouped
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One encoded window: `input_ids`, `labels` int64 [T], and its N screens as pixels or as kept features."""
+
+    input_ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    num_screens: int
+    pixels: NDArray[np.float32] | None = None  # [N, 3, h, w]
+    features: NDArray[np.float32] | None = None  # [N, S, width of the vision encoder]
+
+
+class Windows(Dataset[Row]):
+    """Every window of every episode. `num_steps` tells each episode's length without reading it."""
+
+    def __init__(
+        self, episodes: Sequence[Episode], num_steps: Sequence[int], grammar: Grammar, reader: Reader
+    ) -> None:
+        self.episodes, self.grammar, self.reader = episodes, grammar, reader
+        spans = [list(grammar.spans(n)) for n in num_steps]
+        self.places = [(e, k) for e, windows in enumerate(spans) for k in range(len(windows))]
+        self.screens = [
+            stop - start for windows in spans for start, _, stop in windows
+        ]  # a row's length, nearly
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Row:
+        e, k = self.places[index]
+        episode = self.episodes[e]
+        window = list(self.grammar.windows(episode))[k]
+        example = encode(self.grammar.sentence(window), self.reader)
+        check_length(example.input_ids, self.reader, f"episode {episode.id!r}")
+        return Row(example.input_ids, example.labels, len(example.pixels), pixels=example.pixels)
+
+
+def check_length(input_ids: Sequence[int] | NDArray[np.int64], reader: Reader, what: str) -> None:
+    """Nothing is cut: a sentence longer than the context is an error."""
+    if len(input_ids) > reader.context:
+        raise ValueError(
+            f"a sentence of {what} has {len(input_ids)} tokens, the model reads {reader.context}: "
+            "lower grammar.screens (or grammar.before)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Collator:
+    """Rows -> a batch. The mask comes from lengths: padding may be a token that also occurs in sentences."""
+
+    pad: int
+    placeholder: int
+    screen_tokens: int  # visual tokens a screen
+
+    def __call__(self, rows: list[Row]) -> dict[str, Tensor]:
+        longest = max(len(row.input_ids) for row in rows)
+        input_ids = torch.full((len(rows), longest), self.pad)
+        labels = torch.full((len(rows), longest), IGNORE)
+        mask = torch.zeros((len(rows), longest), dtype=torch.bool)
+        for i, row in enumerate(rows):
+            n = len(row.input_ids)
+            self._check(row)
+            input_ids[i, :n] = torch.from_numpy(row.input_ids)
+            labels[i, :n] = torch.from_numpy(row.labels)
+            mask[i, :n] = True
+        batch = {"input_ids": input_ids, "labels": labels, "attention_mask": mask}
+        for name in ("pixels", "features"):
+            parts = [getattr(row, name) for row in rows if row.num_screens and getattr(row, name) is not None]
+            if parts:
+                batch[name] = torch.from_numpy(np.concatenate(parts))
+        return batch
+
+    def _check(self, row: Row) -> None:
+        given = row.features if row.pixels is None else row.pixels
+        num_screens = 0 if given is None else len(given)
+        places = int((row.input_ids == self.placeholder).sum())
+        if places != num_screens * self.screen_tokens or num_screens != row.num_screens:
+            raise ValueError(
+                f"a sentence has {places} places for visual tokens where its {num_screens} screens of "
+                f"{self.screen_tokens} tokens need {num_screens * self.screen_tokens}"
+            )
+
+
+class Order(Sampler[int]):
+    """The order of one epoch: a pure function of (seed, epoch). Rows of like length share an optimizer step."""
+
+    def __init__(self, lengths: Sequence[int], step: int, seed: int) -> None:
+        self.lengths, self.step, self.seed, self.epoch = lengths, step, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:  # called by the Trainer
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(order(self.lengths, self.step, self.seed, self.epoch))
+
+
+def order(lengths: Sequence[int], step: int, seed: int, epoch: int) -> list[int]:
+    """Row numbers in order of use. `step` rows make one optimizer step, so batch x accumulation does not matter."""
+    random = np.random.default_rng((seed, epoch))
+    shuffled = random.permutation(len(lengths)).tolist()
+    whole = len(shuffled) - len(shuffled) % step
+    steps: list[list[int]] = []
+    for first in range(0, whole, step * POOL):
+        pool = sorted(shuffled[first : min(first + step * POOL, whole)], key=lambda i: lengths[i])
+        steps += [pool[i : i + step] for i in range(0, len(pool), step)]
+    mixed = [steps[i] for i in random.permutation(len(steps))]
+    return [i for rows in [*mixed, shuffled[whole:]] for i in rows]  # a short last step stays last

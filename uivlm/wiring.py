@@ -1,0 +1,95 @@
+"""What the verbs put together: names from the command line in, agents, phones and scores out.
+
+Heavy imports stand inside the functions, so that a phone's host needs no torch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uivlm.agents.agent import Agent
+    from uivlm.devices.adb_server import Adb
+    from uivlm.devices.device import Device
+    from uivlm.devices.sim.phone import Phone
+    from uivlm.episode import Episode
+    from uivlm.evaluation.benchmark import Summary, Verdict
+    from uivlm.live import Trial
+
+SEEDS = 1_000_000  # task seeds that belong to one --seed, as in data_prep.simulate
+VERDICTS, PAGE = "verdicts.jsonl", "report.html"
+
+
+@contextmanager
+def open_agent(where: str) -> "Iterator[Agent]":
+    """The agent behind a URL, or the agent of a checkpoint folder."""
+    if where.startswith(("http://", "https://")):
+        from uivlm.serving.client import RemoteAgent
+
+        with RemoteAgent(where) as remote:
+            remote.health()  # an address where nobody answers is known before the phone is touched
+            yield remote
+    else:
+        yield load_agent(Path(where))
+
+
+def load_agent(checkpoint: Path) -> "Agent":
+    from uivlm.agents.vlm import VlmAgent
+    from uivlm.inference.load import load
+    from uivlm.inference.predict import Predictor
+
+    return VlmAgent(Predictor(load(checkpoint)))
+
+
+@contextmanager
+def simulated(phone: "Phone", adb: "Adb") -> "Iterator[Device]":
+    """A simulated phone as the real adb client sees it."""
+    from uivlm.devices.adb import AT_ONCE, connect
+    from uivlm.devices.sim.adbd import serve
+
+    with serve(phone) as port:
+        yield connect(f"127.0.0.1:{port}", adb, AT_ONCE)
+
+
+def trials(seed: int, goals: int) -> "Iterator[Trial]":
+    """Unseen goals, each on its own simulated phone behind adb; one is made when the one before is done."""
+    from uivlm.devices.adb_server import own_server
+    from uivlm.devices.sim.tasks import new_phone, succeeded, task
+    from uivlm.live import Trial
+
+    with own_server() as adb:
+        for i in range(goals):
+            one = task(seed * SEEDS + i, "test")
+            phone = new_phone(one)
+            with simulated(phone, adb) as device:
+                yield Trial(one.goal, device, partial(succeeded, one, phone), one.status)
+
+
+def recorded(
+    data: Path, split: str, subset: str | None, limit: int | None
+) -> "tuple[Sequence[Episode], bool]":
+    """Episodes of prepared data, and whether they are of the simulated phone."""
+    from uivlm.devices.sim.expert import SUBSET
+    from uivlm.sentences.store import Prepared
+
+    prepared = Prepared.open(data)
+    return prepared.episodes(split, subset, limit), SUBSET in prepared.meta["subsets"]
+
+
+def judge(agent: "Agent", episodes: "Sequence[Episode]", out: Path) -> "tuple[list[Verdict], Summary]":
+    """Ask the agent about every recorded step; the verdicts are written to the folder `out`."""
+    from uivlm.evaluation.benchmark import evaluate, summarise
+
+    verdicts = evaluate(agent, episodes, out / VERDICTS)
+    return verdicts, summarise(verdicts)
+
+
+def make_base(out: Path, seed: int, steps: dict[str, int | None], log: Callable[[str], None]) -> None:
+    """The tiny base from random weights; a stage whose `steps` are None has as many as the shipped base."""
+    from uivlm.training import pretrain
+
+    given = {name: n for name, n in steps.items() if n is not None}
+    pretrain.make_base(out, replace(pretrain.Plan(seed=seed), **given), log)
