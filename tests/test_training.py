@@ -232,14 +232,14 @@ def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> Non
     assert not all(torch.equal(a[name], c[name]) for name in a)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
 def stop_at(step: int) -> Callable[..., None]:
     def on_log(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == step:
-            raise Stopped
+            raise StoppedError
 
     return on_log
 
@@ -251,7 +251,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     whole = train(one, tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr("uivlm.training.progress.Progress.on_step_end", stop_at(7), raising=False)
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             train(one, tmp_path / "cut")
     state = tmp_path / "cut.state"
     newest = newest_state(state)

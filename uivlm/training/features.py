@@ -101,11 +101,11 @@ def keep(
                 done += len(looked)
                 bar.update(len(looked))
                 del waiting[:SCREENS]
-    assert kept is not None
-    if done != total:
+    if first != total:
         raise ValueError(
-            f"the episodes hold {done} screens where their index says {total}: prepare the data again"
+            f"the episodes hold {first} screens where their index says {total}: prepare the data again"
         )
+    assert kept is not None, "there is no screen at all"
     shape = kept.shape
     del kept  # written out
     made = Kept(file, shape)
