@@ -70,7 +70,7 @@ setup: .venv/.ready ## .venv with everything that the other targets need
 		uv pip install --quiet --python $(PY) -e ".[$(EXTRAS)]"; \
 	else \
 		test -x $(PY) || "$(PYTHON)" -m venv .venv; \
-		$(PY) -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"; \
+		$(PY) -m pip install -qq --disable-pip-version-check -e ".[$(EXTRAS)]"; \
 	fi
 	@touch $@
 

@@ -8,9 +8,8 @@ Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `
 
 import sys
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -30,13 +29,7 @@ errors = Console(stderr=True)
 MODEL_EXTRA = ("torch", "transformers", "peft", "tokenizers", "safetensors", "datasets", "accelerate")
 
 
-class Kind(StrEnum):
-    """Which phone."""
-
-    SIM = "sim"
-    ADB = "adb"
-
-
+Kind = Literal["sim", "adb"]  # which phone
 RecipeName = Annotated[str, typer.Argument(help="A recipe's file, or its name in recipes/.")]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint folder.")]
 AgentName = Annotated[
@@ -157,7 +150,7 @@ def run(
     agent: Annotated[
         str, typer.Option(metavar="CKPT|URL", help="A checkpoint folder, or a server's address.")
     ] = "http://127.0.0.1:8000",
-    device: Annotated[Kind, typer.Option(help="A simulated phone, or a real one behind adb.")] = Kind.SIM,
+    device: Annotated[Kind, typer.Option(help="A simulated phone, or a real one behind adb.")] = "sim",
     serial: Annotated[str | None, typer.Option(help="adb: which phone, where there are several.")] = None,
     limit: Limit = 20,
     seed: Annotated[int | None, typer.Option(min=0, help="sim: which phone; default: 0.")] = None,
@@ -170,15 +163,15 @@ def run(
     action, 6 phone failed, 7 agent failed."""
     from uivlm import wiring
 
-    _only_for(Kind.SIM, device, seed=seed, task=task)
-    _only_for(Kind.ADB, device, serial=serial)
+    _only_for("sim", device, seed=seed, task=task)
+    _only_for("adb", device, serial=serial)
     if (goal is None) == (task is None):
         raise ValueError('say what to do, once: uivlm run "open the clock", or uivlm run --task 7')
     if task is not None and seed is not None:
         raise ValueError("--seed has no effect with --task, which says which phone: leave one out")
     folder = trace or Path("runs") / "trace" / time.strftime("%Y%m%d-%H%M%S")
     with wiring.open_agent(agent) as mind:
-        if device is Kind.ADB:
+        if device == "adb":
             from uivlm.devices.adb import connect
 
             assert goal is not None
@@ -201,12 +194,9 @@ def _on_simulated(
     with own_server() as adb, wiring.simulated(phone, adb) as device:
         outcome = _pursue(mind, device, known.goal if known else str(goal), limit, folder)
     if known:
-        reached = succeeded(known, phone)
-        right = outcome.status == known.status
-        _say(
-            f"the phone's check: goal {'reached' if reached else 'not reached'}, "
-            f"{'rightly' if right else 'not rightly'} finished"
-        )
+        reached = "reached" if succeeded(known, phone) else "not reached"
+        right = "rightly" if outcome.status == known.status else "not rightly"
+        _say(f"the phone's check: goal {reached}, {right} finished")
     return outcome
 
 
@@ -223,7 +213,7 @@ def _pursue(mind: "Agent", device: "Device", goal: str, limit: int, folder: Path
 
 def _only_for(kind: Kind, chosen: Kind, **options: object) -> None:
     for name, value in options.items():
-        if value is not None and chosen is not kind:
+        if value is not None and chosen != kind:
             raise ValueError(f"--{name} has no effect with --device {chosen}: leave it out")
 
 
