@@ -19,7 +19,7 @@ from uivlm.inference.predict import Predictor
 from uivlm.models.llama_vit import Reader
 from uivlm.models.lora import adapt
 from uivlm.models.model import build, grammar
-from uivlm.recipe import Recipe
+from uivlm.recipe import Lora, Recipe
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.store import Prepared
 from uivlm.training import trainer
@@ -364,13 +364,16 @@ def test_a_row_may_have_no_screen() -> None:
 
 def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
     """Trained, saved, loaded and asked: the recorded actions' words, step by step, beyond one window too."""
-    of = episode(3, 7)  # the actions without the long text
-    one = recipe(base(tmp_path / "base"), prepare(tmp_path / "data", [of]))
-    one = replace(one, train=replace(one.train, epochs=120.0, keep_features=True))
+    of = episode(0, 7)
+    # The head is frozen: with rows of spread 0.2 no token could get more than half of the probability.
+    one = recipe(base(tmp_path / "base", initializer_range=0.5), prepare(tmp_path / "data", [of]))
+    one = replace(one, model=replace(one.model, lora=Lora(16, 16, 0.0)))
+    one = replace(one, train=replace(one.train, epochs=60.0, keep_features=True))
     loaded = load(train(one, tmp_path / "out"))
     said = [Predictor(loaded).predict(of.history(t)) for t in range(7)]
     words = [loaded.grammar.language.say(step.action) for step in of.steps]
     assert [s[0] for s in said] == words
+    assert min(s[2] for s in said) > 0.5, "sure of every answer"
     assert [s[1] for s in said] == [loaded.grammar.language.parse(w) for w in words]
     untuned = Predictor(load(base_checkpoint(one, tmp_path / "untuned")), limit=8)
     assert untuned.predict(of.history(0))[0] != words[0]
