@@ -368,7 +368,7 @@ def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
     # The head is frozen: with rows of spread 0.2 no token could get more than half of the probability.
     one = recipe(base(tmp_path / "base", initializer_range=0.5), prepare(tmp_path / "data", [of]))
     one = replace(one, model=replace(one.model, lora=Lora(16, 16, 0.0)))
-    one = replace(one, train=replace(one.train, epochs=60.0, keep_features=True))
+    one = replace(one, train=replace(one.train, epochs=150.0, keep_features=True))
     loaded = load(train(one, tmp_path / "out"))
     said = [Predictor(loaded).predict(of.history(t)) for t in range(7)]
     words = [loaded.grammar.language.say(step.action) for step in of.steps]
