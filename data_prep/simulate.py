@@ -116,7 +116,7 @@ def main(
         simulate(out, episodes, test, seed, workers)
     except (ValueError, OSError) as error:
         typer.echo(f"simulate: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(2) from None
     typer.echo(f"{episodes + test} simulated episodes ({episodes} train, {test} test) in {out}")
 
 

@@ -486,6 +486,6 @@ def test_simulate_writes_what_aitw_readers_read(tmp_path):
         ([str(tmp_path / "x"), "--workers", "0"], "--workers is 0"),
     ):
         result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert said in result.output
     assert not (tmp_path / "x").exists()
