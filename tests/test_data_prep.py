@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from data_prep.aitw import Record, parse_record, to_example
 from data_prep.shards import absent_shards, find_shards, subset_of
 from data_prep.split import by_hash, leaks, parent, read_split
 from data_prep.tfrecord import read_records, write_shard
-from uivlm.episode import Element, Episode
+from uivlm.actions.language import Language
+from uivlm.agents.agent import Decision
+from uivlm.episode import Element, Episode, History
+from uivlm.evaluation.benchmark import evaluate
 from uivlm.sentences.sentence import Grammar
 from uivlm.sentences.store import Prepared
 from uivlm.show import show
@@ -503,6 +507,19 @@ def real_records() -> list[Record]:
     return made
 
 
+class Recorded:
+    """An agent that says what was recorded, in the words of the grammar."""
+
+    def __init__(self, episodes: Sequence[Episode]) -> None:
+        self.steps = iter([step for episode in episodes for step in episode.steps])
+
+    def reset(self) -> None: ...
+
+    def act(self, history: History) -> Decision:
+        words = Language().say(next(self.steps).action)
+        return Decision(Language().parse(words), words)
+
+
 @pytest.mark.skipif(
     not REAL.is_dir(), reason="the recorded episodes (shared/real beside the checkout) are absent"
 )
@@ -526,7 +543,12 @@ def test_real_episodes_go_all_the_way(tmp_path: Path) -> None:
         assert step.action == parse_record(to_example(recorded)).action
         assert [e.text for e in step.screen.elements] == [e.text for e in recorded.elements]
     prepared = Prepared.open(out)
-    for split in prepared.meta["splits"]:
-        for i in range(len(prepared.episodes(split))):
+    filled = {split: found for split in prepared.meta["splits"] if (found := prepared.episodes(split))}
+    assert sum(len(episodes) for episodes in filled.values()) == 2
+    for split, episodes in filled.items():
+        verdicts = evaluate(Recorded(episodes), episodes, tmp_path / f"{split}.jsonl")
+        assert len(verdicts) == sum(len(episode.steps) for episode in episodes)
+        assert all(verdict.correct for verdict in verdicts)  # each action matches what its own words say
+        for i in range(len(episodes)):
             episode = show(prepared, i, split, tmp_path / "strip.png", console=Console(quiet=True))
             assert Image.open(tmp_path / "strip.png").width > 200 * len(episode.steps)

@@ -9,14 +9,12 @@ import typer
 from uivlm.cli import app
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text("utf-8") if (ROOT / "README.md").exists() else None
+README = (ROOT / "README.md").read_text("utf-8")
 
 
 @pytest.fixture
 def code() -> str:
     """The README's code: fenced blocks and `spans`, continued lines joined."""
-    if README is None:
-        pytest.skip("there is no README.md")
     blocks = re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S)
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```\w*\n.*?^```", "", README, flags=re.M | re.S))
     return "\n".join(blocks + spans).replace("\\\n", " ")

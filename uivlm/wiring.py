@@ -88,7 +88,7 @@ def judge(agent: "Agent", episodes: "Sequence[Episode]", out: Path) -> "tuple[li
 
 
 def make_base(out: Path, seed: int, steps: dict[str, int | None], log: Callable[[str], None]) -> None:
-    """The tiny base from random weights; a stage whose `steps` are None has as many as the shipped base."""
+    """The tiny base from random weights; a stage whose `steps` are None has as many as `pretrain.Plan` says."""
     from uivlm.training import pretrain
 
     given = {name: n for name, n in steps.items() if n is not None}
