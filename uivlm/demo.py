@@ -3,7 +3,6 @@
 shards -> data -> checkpoint -> base and fine-tuned judged -> served -> unseen goals on a phone behind adb
 """
 
-import html
 import json
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from uivlm import wiring
+from uivlm.page import page, safe
 
 if TYPE_CHECKING:
     from uivlm.evaluation.benchmark import Summary
@@ -79,9 +79,9 @@ def demo(out: Path, seed: int, episodes: int, test: int, goals: int, console: Co
             results = run_live(remote, wiring.trials(seed, goals), LIMIT, goals, out / "traces")
     rows = _rows(summaries, summarise_live(results), clock.seconds)
     console.print(_table(rows))
-    page = _write_page(out, rows, results)
-    console.print(Text(f"page: {page}"), soft_wrap=True)
-    return page
+    written = _write_page(out, rows, results)
+    console.print(Text(f"page: {written}"), soft_wrap=True)
+    return written
 
 
 def _recipe(data: Path, seed: int) -> "Recipe":
@@ -144,32 +144,26 @@ def _table(rows: Sequence[tuple[str, str]]) -> Table:
 
 
 def _write_page(out: Path, rows: Sequence[tuple[str, str]], results: "Sequence[LiveResult]") -> Path:
-    cells = "".join(f"<tr><td>{html.escape(name)}<td>{html.escape(value)}" for name, value in rows)
+    cells = "".join(f"<tr><td>{safe(name)}<td>{safe(value)}" for name, value in rows)
     runs = "".join(
-        f'<li><a href="traces/{i:04d}/index.html">{html.escape(result.goal)}</a> '
-        f"({'success' if result.success else 'no success'}: {html.escape(result.message)})"
+        f'<li><a href="traces/{i:04d}/index.html">{safe(result.goal)}</a> '
+        f"({'success' if result.success else 'no success'}: {safe(result.message)})"
         for i, result in enumerate(results)
     )
-    path = out / "index.html"
-    path.write_text(PAGE.replace("CELLS", cells, 1).replace("RUNS", runs, 1), encoding="utf-8")
-    return path
-
-
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>uivlm demo</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 50rem; color: #222 }
-td { padding: .1rem 1rem .1rem 0; border-bottom: 1px solid #ddd }
-</style>
+    body = f"""
 <h1>uivlm demo</h1>
 <p>Everything here is of a simulated phone. These are no AITW scores.</p>
-<table>CELLS</table>
+<table>{cells}</table>
 <h2>Offline, step by step</h2>
 <p><a href="eval/report.html">Scores of the test episodes, and errors drawn on their screens</a></p>
 <h2>On the phone</h2>
-<ol>RUNS</ol>
-</html>
+<ol>{runs}</ol>"""
+    path = out / "index.html"
+    path.write_text(page("uivlm demo", STYLE, body), encoding="utf-8")
+    return path
+
+
+STYLE = """
+body { max-width: 50rem }
+td { padding: .1rem 1rem .1rem 0; border-bottom: 1px solid #ddd }
 """

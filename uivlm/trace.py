@@ -8,11 +8,9 @@
 The page reads only this folder, so it can be made again from it.
 """
 
-import html
 import json
 import os
 import platform
-import re
 import time
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +24,7 @@ from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.gesture import Gesture
 from uivlm.actions.language import NotAnAction
 from uivlm.episode import Screen
+from uivlm.page import page, safe
 from uivlm.picture import data_url, draw_action
 
 COLOUR = "#e8175d"
@@ -120,19 +119,17 @@ def write_page(folder: Path) -> Path:
     run = json.loads((folder / "run.json").read_text())
     rows = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
     facts = "".join(
-        f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>"
+        f"<dt>{safe(name)}</dt><dd>{safe(value)}</dd>"
         for name, value in run.items()
         if name not in ("goal", "versions")
     )
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
     body = (
-        f"<h1>{_safe(run['goal'])}</h1><dl>{facts}</dl><main>{''.join(_figure(folder, row) for row in rows)}</main>"
-        f"<footer>{_safe(versions)}</footer>"
+        f"<h1>{safe(run['goal'])}</h1><dl>{facts}</dl><main>{''.join(_figure(folder, row) for row in rows)}</main>"
+        f"<footer>{safe(versions)}</footer>"
     )
-    head, middle, end = re.split("TITLE|BODY", PAGE)
-    page = f"{head}{_safe(run['goal'])}{middle}{body}{end}"
     path = folder / "index.html"
-    path.write_text(page, encoding="utf-8", errors="backslashreplace")
+    path.write_text(page(run["goal"], STYLE, body), encoding="utf-8", errors="backslashreplace")
     return path
 
 
@@ -152,7 +149,7 @@ def _figure(folder: Path, row: dict[str, Any]) -> str:
     reason = row["action"]["reason"] if row["action"] and row["action"]["kind"] == "NotAnAction" else ""
     return (
         f'<figure><img src="{data_url(picture)}" alt="screen {row["t"]}"><figcaption><b>{row["t"] + 1}.</b> '
-        f"<code>{_safe(words)}</code> <em>{_safe(reason)}</em><small>{times}{confidence}</small></figcaption></figure>"
+        f"<code>{safe(words)}</code> <em>{safe(reason)}</em><small>{times}{confidence}</small></figcaption></figure>"
     )
 
 
@@ -172,13 +169,6 @@ def _action(row: dict[str, Any] | None) -> Action | None:
     return None
 
 
-def _safe(text: object) -> str:
-    """Text for the page: escaped, control characters shown as codes."""
-    return html.escape(
-        re.sub(r"[^\S\n ]|[\x00-\x08\x0b-\x1f\x7f]", lambda mark: f"\\x{ord(mark[0]):02x}", str(text))
-    )
-
-
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -193,14 +183,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<title>TITLE</title>
-<style>
-body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: #222; background: #f6f6f6 }
+STYLE = """
 h1 { font-size: 1.3rem; white-space: pre-wrap }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem }
 dt { color: #777 } dd { margin: 0; overflow-wrap: anywhere }
@@ -208,7 +191,4 @@ main { display: flex; flex-wrap: wrap; gap: 1rem }
 figure { margin: 0; width: 240px } img { width: 100%; border: 1px solid #ccc; border-radius: 8px }
 code { white-space: pre-wrap; overflow-wrap: anywhere } small { display: block; color: #777 }
 footer { color: #777; margin-top: 2rem }
-</style>
-<body>BODY</body>
-</html>
 """

@@ -5,9 +5,7 @@ rich Table; `report.html` with the tables, the accuracy of each kind of action, 
 (gold in green, the guess in red). All text from data and models is escaped.
 """
 
-import html
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from uivlm.actions.action import Swipe, Tap
 from uivlm.actions.language import KINDS
 from uivlm.episode import Episode, Screen
 from uivlm.evaluation.benchmark import Score, Summary, Verdict, by_episode
+from uivlm.page import page, safe
 from uivlm.picture import caption, data_url, draw_action
 
 MOST_ERRORS = 40
@@ -102,12 +101,11 @@ def write_page(
         f'evenly spread. <b style="color:{GOLD}">Recorded</b> and <b style="color:{GUESS}">guessed</b> gestures.</p>',
         f"<main>{''.join(_figures(_spread(wrong), episodes))}</main>",
     ]
-    head, middle, end = re.split("TITLE|BODY", PAGE)
     partial = path.with_name(f"{path.name}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
-    page = f"{head}{_safe(title)}{middle}{''.join(body)}{end}"
+    text = page(title, STYLE, "".join(body))
     partial.write_text(
-        page, encoding="utf-8", errors="backslashreplace"
+        text, encoding="utf-8", errors="backslashreplace"
     )  # lone surrogates are shown as codes
     os.replace(partial, path)
     return path
@@ -191,26 +189,17 @@ def _html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text for the page: cut, escaped, control characters shown as codes."""
+    """Text for the page, cut where it is long."""
     cut = text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}... ({len(text)} characters)"
-    return html.escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda mark: f"\\x{ord(mark[0]):02x}", cut))
+    return safe(cut)
 
 
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<title>TITLE</title>
-<style>
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1100px; padding: 0 1rem; color: #222 }
+STYLE = """
+body { max-width: 1100px }
 table { border-collapse: collapse; margin: 1rem 0 }
 th, td { border-bottom: 1px solid #ccc; padding: .3rem .7rem; text-align: right }
 th:first-child, td:first-child { text-align: left }
 main { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 1.2rem }
 figure { margin: 0 } img { max-width: 100%; border: 1px solid #bbb }
 figcaption { font-size: 13px; overflow-wrap: anywhere } code { white-space: pre-wrap }
-</style>
-BODY
-</html>
 """
