@@ -85,7 +85,7 @@ def test_a_phone_draws_only_words_of_the_lexicon_and_cuts_none():
     for one, episode in every():
         typed = {word for s in episode.steps if isinstance(s.action, Type) for word in s.action.text.split()}
         for step in episode.steps:
-            shown = {word for element in step.screen.elements for word in element.text.split()}
+            shown = {word.rstrip("?") for e in step.screen.elements for word in e.text.split()}
             assert shown <= LEXICON | typed, one
 
 

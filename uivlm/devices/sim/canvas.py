@@ -1,12 +1,13 @@
-"""The simulated phone's brush: widgets on a rhythm of 16 rows, drawn with Pillow, annotated as AITW annotates.
+"""The simulated phone's brush: widgets on a rhythm of 16 rows and 3 columns, drawn with Pillow, annotated as AITW annotates.
 
-In: labels and where they go (rows from the top, fractions of the width). Out: a `Screen` and, for each widget,
+In: labels and where they go (rows from the top, columns from the left). Out: a `Screen` and, for each widget,
 the `Box` a finger can hit. Everything scales with the screen, so all sizes and both themes share one look.
 The typeface is the one inside Pillow: the same pixels on every machine.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -14,7 +15,12 @@ from PIL import Image, ImageDraw, ImageFont
 from uivlm.episode import Element, Screen
 
 ROWS = 16  # status bar in row 0, content in rows 1..14, navigation bar in row 15
-TEXT = 0.62  # height of ordinary type, in rows
+COLUMNS = 3  # of a row: each word stands in one of its own, so that a patch shows a whole word
+TEXT = 0.66  # height of ordinary type, in rows
+WORD = 0.88  # of a column's width: the longest a word can be
+AIR = 0.012  # of the screen's width, around cards
+SMALLEST = 6  # pixels of type
+Align = Literal["left", "center"]
 Colour = tuple[int, int, int]
 
 
@@ -64,6 +70,13 @@ def _font(pixels: int) -> ImageFont.FreeTypeFont:
     return font
 
 
+def _cut(words: list[str], columns: int, end: bool) -> list[str]:
+    """At most as many words as there are columns. Where the last are left out, `…` says so."""
+    if len(words) <= columns or end:
+        return words[-columns:]
+    return [*words[: columns - 1], f"{words[columns - 1]}…"]
+
+
 class Canvas:
     """One screen being drawn."""
 
@@ -90,29 +103,51 @@ class Canvas:
     def text(
         self,
         row: float,
-        x: float,
+        column: int,
         words: str,
         *,
-        room: float = 1.0,
-        align: str = "left",
+        columns: int = COLUMNS,
+        align: Align = "left",
         size: float = TEXT,
         ink: Colour | None = None,
+        end: bool = False,
     ) -> None:
-        """One line of type in the middle of a row; `room` is the width it may take, longer text is cut."""
-        if not words:
+        """One line of type in the middle of a row, each word in a column of its own.
+
+        Of more than `columns` words the first are drawn, or with `end` the last.
+        """
+        shown = _cut(words.split(), columns, end)
+        if not shown:
             return
-        font = _font(max(6, round(size * self.em)))
-        shown = words.replace("\n", " ")
-        while len(shown) > 1 and font.getlength(shown) > room * self.width:
-            shown = shown[:-2].rstrip("… ") + "…"
-        length = font.getlength(shown)
-        left, middle = self._px(row + 0.5, x)
-        left -= {"left": 0.0, "center": length / 2, "right": length}[align]
+        ends = [self._word(row, column + i, word, align, size, ink) for i, word in enumerate(shown)]
+        left, right = ends[0][0], ends[-1][1]
+        middle, half = self._px(row + 0.5, 0)[1], size * self.em / 2
+        self._note(left, middle - half, right, middle + half, " ".join(shown), "TEXT")
+
+    def _word(
+        self, row: float, column: int, word: str, align: Align, size: float, ink: Colour | None
+    ) -> tuple[float, float]:
+        """A word in its column, in smaller type where it would not fit; returns its left and right end in pixels."""
+        room = WORD * self.width / COLUMNS
+        pixels = max(SMALLEST, round(size * self.em))
+        length = _font(pixels).getlength(word)
+        while length > room and pixels > SMALLEST:
+            pixels = max(SMALLEST, min(pixels - 1, int(pixels * room / length)))
+            length = _font(pixels).getlength(word)
+        if length > room:
+            word = word[: max(1, int(len(word) * room / length) - 1)] + "…"
+            length = _font(pixels).getlength(word)
+        left, middle = self._px(row + 0.5, (column + (1 - WORD) / 2) / COLUMNS)
+        left += (room - length) / 2 if align == "center" else 0
         self.draw.text(
-            (round(left), round(middle)), shown, fill=ink or self.theme.ink, font=font, anchor="lm"
+            (round(left), round(middle)), word, fill=ink or self.theme.ink, font=_font(pixels), anchor="lm"
         )
-        half = font.size * 0.5
-        self._note(left, middle - half, left + length, middle + half, shown, "TEXT")
+        return left, left + length
+
+    def wipe(self, row: int) -> None:
+        """Empties a row."""
+        self.panel(row, 1, 0, 1, self.theme.paper, round_to=0)
+        self.elements = [e for e in self.elements if int((e.y + e.height / 2) * ROWS) != row]
 
     def panel(
         self, row: float, rows: float, x: float, width: float, fill: Colour | None, *, round_to: float = 0.25
@@ -128,7 +163,7 @@ class Canvas:
         return Box(row / ROWS, x, rows / ROWS, width)
 
     def icon(self, row: float, x: float, name: str, *, ink: Colour | None = None, size: float = 0.5) -> None:
-        """A small sign centred at x of a row: back, plus, search, close, circle, square, more."""
+        """A small sign centred at x of a row: back, plus, search, close, circle, square, cursor, more."""
         cx, cy = self._px(row + 0.5, x)
         r = size * self.height / ROWS / 2
         colour, wide = ink or self.theme.ink, max(2, round(r / 4))
@@ -150,6 +185,8 @@ class Canvas:
                 self.draw.ellipse((cx - r, cy - r, cx + r, cy + r), outline=colour, width=wide)
             case "square":
                 self.draw.rectangle((cx - r, cy - r, cx + r, cy + r), outline=colour, width=wide)
+            case "cursor":
+                self.draw.line((cx, cy - r, cx, cy + r), fill=colour, width=wide)
             case "more":
                 for dy in (-r, 0.0, r):
                     self.draw.ellipse((cx - wide, cy + dy - wide, cx + wide, cy + dy + wide), fill=colour)
@@ -161,7 +198,7 @@ class Canvas:
     # -- widgets --------------------------------------------------------------------------------------------
 
     def status_bar(self, clock: str) -> None:
-        self.text(0, 0.05, clock, size=0.5, ink=self.theme.faint)
+        self.text(0, 0, clock, size=0.5, ink=self.theme.faint)
 
     def nav_bar(self) -> tuple[Box, Box]:
         """System back and home; returns where each can be hit."""
@@ -172,27 +209,34 @@ class Canvas:
     def app_bar(self, title: str, *, back: bool = True, action: str = "") -> tuple[Box, Box]:
         """Title in row 1 on the accent colour, an arrow on its left, an icon on its right; returns their boxes."""
         self.panel(1, 1, 0, 1, self.theme.accent, round_to=0)
+        ink, first = self.theme.on_accent, int(back)
         if back:
-            self.icon(1, 0.07, "back", ink=self.theme.on_accent)
-        self.text(1, 0.15 if back else 0.05, title, room=0.66, ink=self.theme.on_accent)
+            self.icon(1, 0.1, "back", ink=ink)
+        self.text(1, first, title, columns=COLUMNS - first - bool(action), ink=ink)
         if action:
-            self.icon(1, 0.92, action, ink=self.theme.on_accent)
-        return Box(1 / ROWS, 0, 1 / ROWS, 0.14), Box(1 / ROWS, 0.84, 1 / ROWS, 0.16)
+            self.icon(1, 0.9, action, ink=ink)
+        return self._box(1, 0, 1), self._box(1, COLUMNS - 1, 1)
 
-    def row(
-        self, row: float, label: str, *, value: str = "", switch: bool | None = None, indent: float = 0.05
-    ) -> Box:
+    def _box(self, row: float, column: int, columns: int) -> Box:
+        return Box(row / ROWS, column / COLUMNS, 1 / ROWS, columns / COLUMNS)
+
+    def _card(self, row: float, column: int, columns: int, fill: Colour, round_to: float = 0.25) -> Box:
+        """A panel over some columns of a row, with a little air around it."""
+        self.panel(
+            row + 0.06, 0.88, column / COLUMNS + AIR, columns / COLUMNS - 2 * AIR, fill, round_to=round_to
+        )
+        return self._box(row, column, columns)
+
+    def row(self, row: float, label: str, *, value: str = "", switch: bool | None = None) -> Box:
         """A line of a list: a label, and at the right a value or a switch."""
-        right = 0.3 if switch is not None else 0.05
-        if value:
-            self.text(row, 0.95, value, room=0.44, align="right", ink=self.theme.faint)
-            right = 0.46
-        self.text(row, indent, label, room=1 - indent - right)
+        taken = min(len(value.split()), COLUMNS - 1) or int(switch is not None)
+        self.text(row, 0, label, columns=COLUMNS - taken)
+        self.text(row, COLUMNS - taken, value, columns=taken, ink=self.theme.faint)
         if switch is not None:
             self._switch(row, switch)
         left, bottom = self._px(row + 1, 0)
         self.draw.line((left, bottom - 1, self.width, bottom - 1), fill=self.theme.line)
-        return Box(row / ROWS, 0, 1 / ROWS, 1)
+        return self._box(row, 0, COLUMNS)
 
     def _switch(self, row: float, on: bool) -> None:
         self.panel(row + 0.22, 0.56, 0.8, 0.15, self.theme.accent if on else self.theme.line, round_to=0.28)
@@ -204,68 +248,79 @@ class Canvas:
         self._note(left, top, right, bottom, "", "ICON_SWITCH_ON" if on else "ICON_SWITCH_OFF")
 
     def field(
-        self, row: float, text: str, hint: str, *, focused: bool = False, x: float = 0.04, width: float = 0.92
+        self, row: float, text: str, hint: str, *, focused: bool = False, columns: int = COLUMNS
     ) -> Box:
-        """A text field of one row: its text, else its hint in faint ink; a coloured edge when focused."""
-        box = self.panel(row + 0.06, 0.88, x, width, self.theme.card)
+        """A text field of one row: its text, else its hint in faint ink; an edge and a cursor when focused."""
+        box = self._card(row, 0, columns, self.theme.card)
         if focused:
-            left, top = self._px(row + 0.06, x)
-            right, bottom = self._px(row + 0.94, x + width)
+            left, top = self._px(row + 0.06, AIR)
+            right, bottom = self._px(row + 0.94, columns / COLUMNS - AIR)
             edge = (left, top, right - 1, bottom - 1)
             self.draw.rounded_rectangle(edge, 0.25 * self.height / ROWS, outline=self.theme.accent, width=3)
-        ink = self.theme.ink if text else self.theme.faint
-        self.text(row, x + 0.04, text or hint, room=width - 0.08, ink=ink)
+        self.text(
+            row,
+            0,
+            text or hint,
+            columns=columns,
+            ink=self.theme.ink if text else self.theme.faint,
+            end=bool(text),
+        )
+        if focused:
+            self.icon(row, self._cursor(text, columns), "cursor", ink=self.theme.accent)
         return box
+
+    def _cursor(self, text: str, columns: int) -> float:
+        """Before the column of the next word; at the end of a full field."""
+        count = len(text.split())
+        return (count / COLUMNS if count < columns else columns / COLUMNS - 0.04) + 0.02
 
     def button(
-        self, row: float, label: str, *, x: float = 0.25, width: float = 0.5, filled: bool = True
+        self, row: float, label: str, *, column: int = 0, columns: int = COLUMNS, filled: bool = True
     ) -> Box:
-        """A button of one row with its label in the middle."""
-        box = self.panel(
-            row + 0.06, 0.88, x, width, self.theme.accent if filled else self.theme.card, round_to=0.4
-        )
+        """A button over some columns of a row with its label in the middle."""
+        box = self._card(row, column, columns, self.theme.accent if filled else self.theme.card, 0.4)
         ink = self.theme.on_accent if filled else self.theme.ink
-        self.text(row, x + width / 2, label, room=width - 0.04, align="center", ink=ink)
+        first = column + max(0, columns - len(label.split())) // 2
+        self.text(row, first, label, columns=columns, align="center", ink=ink)
         return box
 
-    def tile(self, row: float, x: float, width: float, label: str, colour: Colour) -> Box:
-        """An app on the launcher: a coloured square with its initial over two rows, its name in the third."""
+    def tile(self, row: float, column: int, label: str, colour: Colour) -> Box:
+        """An app on the launcher: a coloured square over two rows, its name in the third."""
         side = 1.5 * self.height / ROWS / self.width
-        self.panel(row + 0.3, 1.5, x + width / 2 - side / 2, side, colour, round_to=0.4)
-        self.text(row + 0.55, x + width / 2, label[:1], align="center", size=0.9, ink=(255, 255, 255))
-        self.text(row + 2, x + width / 2, label, room=width, align="center", size=0.5)
-        return Box(row / ROWS, x, 3 / ROWS, width)
+        middle = (column + 0.5) / COLUMNS
+        self.panel(row + 0.3, 1.5, middle - side / 2, side, colour, round_to=0.4)
+        self.panel(row + 0.8, 0.5, middle - side / 6, side / 3, (255, 255, 255), round_to=0.2)
+        self.text(row + 2, column, label, columns=1, align="center", size=0.56)
+        return Box(row / ROWS, column / COLUMNS, 3 / ROWS, 1 / COLUMNS)
 
     def tabs(self, row: float, labels: tuple[str, ...], chosen: int) -> tuple[Box, ...]:
-        """A bar of text tabs over the whole width; the chosen one in the accent colour."""
+        """A bar of one to three tabs, a word each, over the whole width; the chosen one in the accent colour."""
         self.panel(row, 1, 0, 1, self.theme.card, round_to=0)
         width = 1 / len(labels)
         for i, label in enumerate(labels):
             ink = self.theme.accent if i == chosen else self.theme.faint
-            self.text(row, (i + 0.5) * width, label, room=width, align="center", ink=ink)
+            self.text(row, int((i + 0.5) * width * COLUMNS), label, columns=1, align="center", ink=ink)
             if i == chosen:
                 self.panel(row + 0.9, 0.1, i * width, width, self.theme.accent, round_to=0)
         return tuple(Box(row / ROWS, i * width, 1 / ROWS, width) for i in range(len(labels)))
 
     def bubble(self, row: float, words: str, *, mine: bool) -> None:
-        """A message: left for theirs, right and coloured for mine."""
-        x, fill = (0.28, self.theme.accent) if mine else (0.04, self.theme.card)
-        self.panel(row + 0.06, 0.88, x, 0.68, fill)
-        self.text(row, x + 0.04, words, room=0.6, ink=self.theme.on_accent if mine else self.theme.ink)
+        """A message as wide as its words: left for theirs, right and coloured for mine."""
+        columns = min(COLUMNS, len(words.split()) or 1)
+        column, fill = (COLUMNS - columns, self.theme.accent) if mine else (0, self.theme.card)
+        self._card(row, column, columns, fill)
+        self.text(row, column, words, columns=columns, ink=self.theme.on_accent if mine else self.theme.ink)
 
     def dialog(self, row: float, lines: tuple[str, ...], buttons: tuple[str, ...]) -> tuple[Box, ...]:
-        """A card over whatever was drawn: lines of text, then buttons side by side; returns the buttons' boxes."""
+        """A card over whatever was drawn: lines of text, then one button or two; returns the buttons' boxes."""
         veil = Image.new("RGB", self.image.size, (0, 0, 0))
         self.image.paste(Image.blend(self.image, veil, 0.5))
         self.elements.clear()  # what lies under the veil cannot be used
-        self.panel(row, len(lines) + 2.5, 0.06, 0.88, self.theme.card)
+        self.panel(row - 0.4, len(lines) + 2.8, AIR / 2, 1 - AIR, self.theme.card)
         for i, line in enumerate(lines):
-            self.text(row + 0.5 + i, 0.5, line, room=0.8, align="center")
-        width = 0.84 / len(buttons)
-        last = len(buttons) - 1
+            self.text(row + i, max(0, COLUMNS - len(line.split())) // 2, line, align="center")
+        columns = (0, COLUMNS - 1) if len(buttons) > 1 else (COLUMNS // 2,)
         return tuple(
-            self.button(
-                row + len(lines) + 1, label, x=0.08 + i * width + 0.01, width=width - 0.02, filled=i == last
-            )
-            for i, label in enumerate(buttons)
+            self.button(row + len(lines) + 1, label, column=column, columns=1, filled=label == buttons[-1])
+            for column, label in zip(columns, buttons, strict=True)
         )

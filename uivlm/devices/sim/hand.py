@@ -5,9 +5,10 @@ It keeps every screen it saw with the action it did there. Its routines are the 
 
 from random import Random
 
-from uivlm.actions.action import Action, Key, Point, Press, Swipe, Tap, Type
+from uivlm.actions.action import Action, Key, Press, Type
 from uivlm.actions.gesture import gesture
-from uivlm.devices.sim.canvas import Box
+from uivlm.devices.sim import finger
+from uivlm.devices.sim.finger import Direction
 from uivlm.devices.sim.phone import Phone
 from uivlm.devices.sim.tasks import category_of
 from uivlm.episode import Step
@@ -49,30 +50,10 @@ class Hand:
         box = self.phone.find(name)
         if box is None:
             raise AssertionError(f"{name!r} is not on the screen")
-        self.do(Tap(self._within(box)))
+        self.do(finger.tap(self.rng, finger.aim(self.phone.screen().elements, box)))
 
-    def _within(self, box: Box) -> Point:
-        """Near the middle of the box, never at its edge. Fingers differ more along than across a row."""
-        y = min(max(self.rng.gauss(0.5, 0.12), 0.15), 0.85)
-        x = 0.5 + min(max(self.rng.gauss(0.0, 0.1), -0.3), 0.3) * min(1.0, 0.5 / box.width)
-        return Point(box.y + y * box.height, box.x + x * box.width)
-
-    def swipe(self, direction: str) -> None:
-        """A finger's way over the middle of the screen; up moves the content up."""
-        along, across = self.rng.uniform(0.4, 0.49), self.rng.gauss(0.0, 0.03)
-        across = min(max(across, -0.09), 0.09)
-        far, near = self.rng.uniform(0.72, 0.82), self.rng.uniform(0.2, 0.3)
-        aside = self.rng.uniform(0.42, 0.58)
-        match direction:
-            case "up":
-                path = Swipe(Point(far, aside), Point(far - along, aside + across))
-            case "down":
-                path = Swipe(Point(near, aside), Point(near + along, aside + across))
-            case "left":
-                path = Swipe(Point(aside, far + 0.08), Point(aside + across, far + 0.08 - 1.3 * along))
-            case _:
-                path = Swipe(Point(aside, near - 0.08), Point(aside + across, near - 0.08 + 1.3 * along))
-        self.do(path)
+    def swipe(self, direction: Direction) -> None:
+        self.do(finger.swipe(self.rng, direction))
 
     def press(self, key: Key) -> None:
         self.do(Press(key))

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from random import Random
 
 from uivlm.actions.action import Point
-from uivlm.devices.sim.canvas import ACCENTS, ROWS, Box, Canvas, theme
-from uivlm.devices.sim.words import lexicon
+from uivlm.devices.sim.canvas import ACCENTS, COLUMNS, ROWS, Box, Canvas, theme
+from uivlm.devices.sim.finger import aim
+from uivlm.devices.sim.words import TIMES, lexicon
 from uivlm.episode import Screen
 
 SIZES = ((270, 540), (270, 600), (288, 576), (300, 600), (324, 648))  # width, height of the phones, pixels
@@ -22,13 +23,9 @@ class Label:
 
     text: str
     box: Box  # where a finger reaches it
+    at: Point  # where a finger aims
     value: str = ""  # what stands beside it
     on: bool | None = None  # a switch's state
-    field: bool = False  # a text field
-
-    @property
-    def middle(self) -> Point:
-        return Point(self.box.y + self.box.height / 2, self.box.x + self.box.width / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,9 @@ def interface(rng: Random, wanted: tuple[str, ...] = (), banned: tuple[str, ...]
 
 def _blank(rng: Random) -> Canvas:
     width, height = rng.choice(SIZES)
-    return Canvas(width, height, theme(rng.random() < 0.5, rng.randrange(len(ACCENTS))))
+    canvas = Canvas(width, height, theme(rng.random() < 0.5, rng.randrange(len(ACCENTS))))
+    canvas.status_bar(rng.choice(TIMES))
+    return canvas
 
 
 def phrase(rng: Random, most: int = 3) -> str:
@@ -59,26 +58,33 @@ class _Drawing:
 
     def __init__(self, rng: Random, canvas: Canvas, wanted: list[str], used: set[str]) -> None:
         self.rng, self.canvas, self.wanted, self.used = rng, canvas, wanted, used
+        self.asked = sorted(self.used)
         self.may_cover = not wanted  # a dialog would hide what is wanted
         self.labels: list[Label] = []
 
     def fresh(self, most: int = 3) -> str:
         """A label: now and then one of those wanted, else one not on this screen yet."""
-        if self.wanted and self.rng.random() < 0.3:
+        if self.wanted and len(self.wanted[-1].split()) <= most and self.rng.random() < 0.3:
             return self.wanted.pop()
-        while (text := phrase(self.rng, most)) in self.used:
+        while (text := self.near(most) or phrase(self.rng, most)) in self.used:
             pass
         self.used.add(text)
         return text
 
+    def near(self, most: int) -> str:
+        """Now and then what differs in one word from something asked for: "Red Mug" beside "Red Lamp"."""
+        words = self.rng.choice(self.asked).split() if self.asked and self.rng.random() < 0.1 else []
+        if not 1 < len(words) <= most:
+            return ""
+        words[self.rng.randrange(len(words))] = self.rng.choice(lexicon())
+        return " ".join(words)
+
     def draw(self) -> Interface:
         rng, canvas = self.rng, self.canvas
-        canvas.status_bar(f"{rng.randint(0, 23)}:{rng.randint(0, 59):02d}")
         row, tabs_below = 1, rng.random() < 0.25
         if rng.random() < 0.75:
-            canvas.app_bar(
-                self.fresh(2), back=rng.random() < 0.8, action=rng.choice(("", "", "plus", "search", "more"))
-            )
+            back, action = rng.random() < 0.6, rng.choice(("", "", "plus", "search", "more"))
+            canvas.app_bar(self.fresh(COLUMNS - back - bool(action)), back=back, action=action)
             row = 2
         if rng.random() < 0.25:
             row += 1
@@ -106,18 +112,22 @@ class _Drawing:
             self.dialog()
         return Interface(canvas.screen(), tuple(self.labels))
 
+    def add(self, text: str, box: Box, value: str = "", on: bool | None = None) -> None:
+        self.labels.append(Label(text, box, aim(self.canvas.elements, box), value, on))
+
     def add_all(self, names: tuple[str, ...], boxes: tuple[Box, ...]) -> None:
-        self.labels += [Label(name, box) for name, box in zip(names, boxes, strict=True)]
+        for name, box in zip(names, boxes, strict=True):
+            self.add(name, box)
 
     def row(self, row: int, text: str) -> None:
         rng = self.rng
         # a row that was drawn before is wiped, with its labels: two texts on one line could not be read
         self.labels = [label for label in self.labels if not _crosses(label, row)]
-        self.canvas.panel(row, 1, 0, 1, self.canvas.theme.paper, round_to=0)
-        pick = rng.random()
+        self.canvas.wipe(row)
+        pick = rng.random() if len(text.split()) < COLUMNS else 0.5
         switch = rng.random() < 0.5 if pick < 0.35 else None
         value = self.fresh(1) if pick > 0.75 else ""
-        self.labels.append(Label(text, self.canvas.row(row, text, value=value, switch=switch), value, switch))
+        self.add(text, self.canvas.row(row, text, value=value, switch=switch), value, switch)
 
     def rows(self, row: int) -> int:
         stop = min(14, row + self.rng.randint(1, 8))
@@ -136,12 +146,12 @@ class _Drawing:
                     self.rng.randrange(40, 210),
                     self.rng.randrange(40, 210),
                 )
-                self.labels.append(Label(text, self.canvas.tile(row, column / 3, 1 / 3, text, colour)))
+                self.add(text, self.canvas.tile(row, column, text, colour))
         return row + 3
 
     def bubbles(self, row: int) -> int:
         for r in range(row, min(14, row + self.rng.randint(1, 4))):
-            self.canvas.bubble(r, phrase(self.rng, 4), mine=self.rng.random() < 0.5)
+            self.canvas.bubble(r, phrase(self.rng), mine=self.rng.random() < 0.5)
             row = r + 1
         return row
 
@@ -151,20 +161,20 @@ class _Drawing:
             hint, text = self.fresh(2), phrase(rng) if rng.random() < 0.4 else ""
             focused = rng.random() < 0.5
             if rng.random() < 0.4:
-                box = canvas.field(row, text, hint, focused=focused, width=0.66)
+                box = canvas.field(row, text, hint, focused=focused, columns=2)
                 name = self.fresh(1)
-                self.labels.append(Label(name, canvas.button(row, name, x=0.72, width=0.25)))
+                self.add(name, canvas.button(row, name, column=2, columns=1))
             else:
                 box = canvas.field(row, text, hint, focused=focused)
-            self.labels.append(Label(text or hint, box, field=True))
+            if not text:
+                self.add(hint, box)
             return row + 1
         if rng.random() < 0.5:
-            name = self.fresh(2)
-            self.labels.append(Label(name, canvas.button(row, name, filled=rng.random() < 0.7)))
+            name = self.fresh()
+            self.add(name, canvas.button(row, name, filled=rng.random() < 0.7))
         else:
             for i, name in enumerate((self.fresh(1), self.fresh(1))):
-                box = canvas.button(row, name, x=0.04 + i * 0.48, width=0.44, filled=bool(i))
-                self.labels.append(Label(name, box))
+                self.add(name, canvas.button(row, name, column=2 * i, columns=1, filled=bool(i)))
         return row + 1
 
     def page(self, row: int) -> int:
@@ -174,8 +184,10 @@ class _Drawing:
             return row + 1
         stop = min(14, row + self.rng.randint(1, 3))
         for r in range(row, stop):
-            align, x = self.rng.choice((("left", 0.05), ("center", 0.5)))
-            self.canvas.text(r, x, phrase(self.rng, 4), room=0.9, align=align)
+            text = phrase(self.rng)
+            column = self.rng.randint(0, COLUMNS - len(text.split()))
+            ink = self.rng.choice((self.canvas.theme.ink, self.canvas.theme.faint))
+            self.canvas.text(r, column, text, align=self.rng.choice(("left", "center")), ink=ink)
         return stop
 
     def dialog(self) -> None:
@@ -193,12 +205,11 @@ def _crosses(label: Label, row: int) -> bool:
 def pair_screen(rng: Random, key: str, value: str, before: tuple[str, ...]) -> Screen:
     """A screen whose title is the key and whose text holds the value; or a row with both."""
     canvas = _blank(rng)
-    canvas.status_bar("9:00")
     row = rng.choice((2, 3, 4))
     told = " ".join((*before, value) if rng.random() < 0.6 else (value, *before))
     canvas.app_bar(key)
     if rng.random() < 0.5:
-        canvas.text(row, 0.05, told, room=0.9)
+        canvas.text(row, 0, told)
     else:
         canvas.bubble(row, told, mine=False)
     canvas.nav_bar()
@@ -208,12 +219,11 @@ def pair_screen(rng: Random, key: str, value: str, before: tuple[str, ...]) -> S
 def typing_screen(rng: Random) -> Screen:
     """A screen with one focused, empty field: what is typed lands there."""
     canvas = _blank(rng)
-    canvas.status_bar("9:00")
     canvas.app_bar(phrase(rng, 2))
     row = rng.choice((2, 3, 4, 14))
     if row == 14:
-        canvas.field(row, "", phrase(rng, 2), focused=True, width=0.66)
-        canvas.button(row, phrase(rng, 1), x=0.72, width=0.25)
+        canvas.field(row, "", phrase(rng, 2), focused=True, columns=2)
+        canvas.button(row, phrase(rng, 1), column=2, columns=1)
     else:
         canvas.field(row, "", phrase(rng, 2), focused=True)
     canvas.nav_bar()

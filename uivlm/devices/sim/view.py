@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from uivlm.devices.sim.canvas import Box, Canvas, theme
+from uivlm.devices.sim.canvas import COLUMNS, Box, Canvas, theme
 from uivlm.devices.sim.state import Act, State
 
 BOTTOM = 15  # the row of the navigation bar: content ends above it
@@ -82,26 +82,28 @@ class View:
     def say(self, words: str, *, faint: bool = False) -> None:
         """A line of plain text in the next row."""
         ink = self.canvas.theme.faint if faint else None
-        self.canvas.text(self.first, 0.06, typed(words), room=0.88, ink=ink)
+        self.canvas.text(self.first, 0, typed(words), ink=ink)
         self.first += 1
 
     def field(
-        self, name: str, hint: str, *, row: int | None = None, width: float = 0.92, shown: str = ""
+        self, name: str, hint: str, *, row: int | None = None, columns: int = COLUMNS, shown: str = ""
     ) -> None:
         """A text field; `shown` stands in it until something is typed."""
         place = self.state.place
         text = typed(place.fields.get(name, "")) or ("" if place.focus == name else typed(shown))
         at = self.first if row is None else row
-        box = self.canvas.field(at, text, hint, focused=place.focus == name, width=width)
+        box = self.canvas.field(at, text, hint, focused=place.focus == name, columns=columns)
         self.touch(f"field:{name}", box, partial(setattr, place, "focus", name))
         if row is None:
             self.first += 1
 
     def button(
-        self, key: str, act: Act, *, row: int | None = None, x: float = 0.15, width: float = 0.7
+        self, key: str, act: Act, *, row: int | None = None, column: int = 0, columns: int = COLUMNS
     ) -> None:
         at = self.first + 1 if row is None else row
-        self.touch(f"button:{key}", self.canvas.button(at, self.look.say(key), x=x, width=width), act)
+        self.touch(
+            f"button:{key}", self.canvas.button(at, self.look.say(key), column=column, columns=columns), act
+        )
         if row is None:
             self.first += 2
 
@@ -126,4 +128,6 @@ class View:
         at = len(rows) * pitch - top
         if 0 <= at < room:
             words = self.look.say("end" if rows else "empty")
-            self.canvas.text(self.first + at, 0.5, words, align="center", ink=self.canvas.theme.faint)
+            self.canvas.text(
+                self.first + at, 1, words, columns=2, align="center", ink=self.canvas.theme.faint
+            )

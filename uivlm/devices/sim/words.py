@@ -183,7 +183,7 @@ PAIRS = (
     "90",
     "94",
 )
-PRICES = tuple(f"${pair}" for pair in PAIRS)
+PRICES = tuple(f"{pair}.50" for pair in PAIRS)
 DIGITS = ("1", "2", "3")
 
 # -- what apps say; the first of each is the plain one ------------------------------------------------------
@@ -229,7 +229,7 @@ WORDINGS: dict[str, tuple[str, ...]] = {
 NOTICES: tuple[tuple[tuple[str, ...], tuple[str, str], int], ...] = (  # lines, buttons, the one to press
     (("Update ready",), ("Later", "Update"), 0),
     (("New version", "Install now?"), ("Later", "Install"), 0),
-    (("Do you like it?",), ("Skip", "Rate"), 0),
+    (("Like it?",), ("Skip", "Rate"), 0),
     (("Battery is low",), ("Skip", "Charge"), 0),
     (("Allow location?",), ("Deny", "Allow"), 1),
     (("Allow camera?",), ("Deny", "Allow"), 1),
@@ -240,11 +240,11 @@ NOTICES: tuple[tuple[tuple[str, ...], tuple[str, str], int], ...] = (  # lines, 
 def lexicon() -> tuple[str, ...]:
     """Every distinct word the phone can draw, split at blanks, in the order of this file."""
     labels = [
-        *(*APPS, *(app[0] for app in APPS), *CONTACTS, *PHRASES, *CHAT, *APPOINTMENTS, *LINKS),
+        *(*APPS, *CONTACTS, *PHRASES, *CHAT, *APPOINTMENTS, *LINKS),
         *(*NOTE_TITLES, *NOTE_TEXTS, *NOTE_ABOUT.values(), *ITEMS, *SITES, *SITES.values(), *HEADINGS),
         *(*SETTINGS, *(label for labels in SETTINGS.values() for label in labels), *QUICK),
         *(*TIMES, *DAYS, *EVENTS, *PAIRS, *PRICES, *DIGITS),
         *(word for wording in WORDINGS.values() for word in wording),
         *(word for lines, buttons, _ in NOTICES for word in (*lines, *buttons)),
     ]
-    return tuple(dict.fromkeys(word for label in labels for word in label.split()))
+    return tuple(dict.fromkeys(word.rstrip("?") for label in labels for word in label.split()))

@@ -20,7 +20,7 @@ def launcher(state: State, view: View) -> None:
     first = 1 + view.look.margin
     for i, app in enumerate(world.pages[page]):
         colour = TILES[crc32(app.encode()) % len(TILES)]
-        box = view.canvas.tile(first + i // 3 * 3, i % 3 / 3, 1 / 3, app, colour)
+        box = view.canvas.tile(first + i // 3 * 3, i % 3, app, colour)
         view.touch(f"app:{app}", box, partial(state.open_app, app))
     view.canvas.tabs(BOTTOM - 1, DIGITS[: len(world.pages)], page)
     if page + 1 < len(world.pages):

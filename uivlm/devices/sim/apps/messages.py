@@ -30,13 +30,13 @@ def _conversation(state: State, view: View, who: str) -> None:
 
     view.title(who)
     view.bottom -= 1
-    view.field("message", view.look.say("message"), row=view.bottom, width=0.66)
-    view.button("send", send, row=view.bottom, x=0.72, width=0.26)
+    view.field("message", view.look.say("message"), row=view.bottom, columns=2)
+    view.button("send", send, row=view.bottom, column=2, columns=1)
     view.enter = send
     top, room = view.window(len(lines) + 1)
     if top == 0:
         start = view.look.say("start")
-        view.canvas.text(view.first, 0.5, start, align="center", ink=view.canvas.theme.faint)
+        view.canvas.text(view.first, 1, start, columns=1, align="center", ink=view.canvas.theme.faint)
     for i, line in enumerate(lines):
         at = i + 1 - top
         if 0 <= at < room:
