@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from uivlm.actions.action import Action, Finish, Point, Swipe, Tap, Type
+from uivlm.actions.action import Action, Finish, Key, Press, Type
 from uivlm.actions.language import Language
+from uivlm.devices.sim import finger
 from uivlm.devices.sim.interface import Label, interface, pair_screen, phrase, typing_screen
 from uivlm.devices.sim.words import lexicon
+from uivlm.episode import Screen
 from uivlm.sentences.sentence import Picture, Sentence, Words
 
 # Plain English around what is asked for.
@@ -34,6 +36,7 @@ COMMON = tuple(ENGLISH.split())
 # Words of actions, and of the questions below.
 SPOKEN = """
 tap at swipe from to Input text press back home enter complete impossible what says is on type
+up down left right plus more search
 """
 
 
@@ -42,7 +45,11 @@ def vocabulary() -> tuple[str, ...]:
     return (*lexicon(), *COMMON, *(word.capitalize() for word in COMMON), *SPOKEN.split())
 
 
-LOOK_ON = Swipe(Point(0.7, 0.5), Point(0.3, 0.5))  # the answer where what was asked for is not on the screen
+LOOK_ON: finger.Direction = "up"  # the swipe where what was asked for is not on the screen
+
+
+KEYS: tuple[Key, ...] = ("back", "home", "enter")
+WAYS: tuple[finger.Direction, ...] = ("up", "down", "left", "right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +60,16 @@ class Lesson:
     asked: tuple[tuple[Label, ...], ...]
 
 
-def lesson(rng: Random, bins: int) -> Lesson:
-    """One sentence over a few random screens."""
+def lesson(rng: Random, bins: int, screens: int = 3) -> Lesson:
+    """One sentence over some random screens."""
     say = Language(bins).say
     match rng.random():
-        case p if p < 0.6:
-            return _hunt(rng, say, screens=3)
-        case p if p < 0.85:
-            return _remember(rng, say, screens=3)
-        case p if p < 0.93:
-            return _copy(rng, say)
+        case p if p < 0.5:
+            return _hunt(rng, say, screens)
+        case p if p < 0.75:
+            return _remember(rng, say, screens)
         case _:
-            return _judge(rng, say)
+            return _obey(rng, say, screens)
 
 
 def _answer(words: str) -> Words:
@@ -77,13 +82,13 @@ def _fillers(rng: Random, counts: tuple[int, ...]) -> tuple[str, ...]:
 
 def _wrapped(rng: Random, text: str) -> str:
     """The text as people write: some words around it, sometimes in small letters."""
-    words = text.lower() if rng.random() < 0.3 else text
+    words = text.lower() if rng.random() < 0.1 else text
     return " ".join((*_fillers(rng, (0, 0, 1, 2, 3)), words, *_fillers(rng, (0, 0, 0, 1, 2))))
 
 
 def _hunt(rng: Random, say: Callable[[Action], str], screens: int) -> Lesson:
     """Words first, then screens: each shows one of them, or none (look on)."""
-    targets = tuple({phrase(rng) for _ in range(rng.choice((1, 1, 2, 3)))})
+    targets = tuple(dict.fromkeys(phrase(rng) for _ in range(rng.choice((1, 1, 2, 3)))))
     pieces: list[Words | Picture] = [Words(", ".join(_wrapped(rng, t) for t in targets) + "\n")]
     asked = []
     for _ in range(screens):
@@ -102,7 +107,7 @@ def _seek(
     return [
         Picture(shown.screen),
         Words("\n"),
-        _answer(say(Tap(found[0].middle) if found else LOOK_ON)),
+        _answer(say(finger.tap(rng, found[0].at) if found else finger.swipe(rng, LOOK_ON))),
     ], found
 
 
@@ -127,14 +132,33 @@ def _remember(rng: Random, say: Callable[[Action], str], screens: int) -> Lesson
     return Lesson(tuple(pieces), tuple(asked))
 
 
-def _copy(rng: Random, say: Callable[[Action], str]) -> Lesson:
-    """Type what the words before the screen say."""
+def _obey(rng: Random, say: Callable[[Action], str], screens: int) -> Lesson:
+    """Do what the words before each screen say."""
+    pieces: list[Words | Picture] = []
+    asked: list[tuple[Label, ...]] = []
+    for _ in range(screens):
+        match rng.random():
+            case p if p < 0.35:
+                words, screen, action, labels = _copy(rng)
+            case p if p < 0.8:
+                words, screen, action, labels = _judge(rng)
+            case _:
+                words, screen, action, labels = _move(rng)
+        pieces += [Words(f"{words}\n"), Picture(screen), Words("\n"), _answer(say(action))]
+        asked.append(labels)
+    return Lesson(tuple(pieces), tuple(asked))
+
+
+Exercise = tuple[str, Screen, Action, tuple[Label, ...]]  # words, screen, right action, what is asked for
+
+
+def _copy(rng: Random) -> Exercise:
+    """Type what the words say."""
     text = phrase(rng, 4)
-    words = Words(f"{_wrapped(rng, 'type')} {text}\n")
-    return Lesson((words, Picture(typing_screen(rng)), Words("\n"), _answer(say(Type(text)))), ((),))
+    return " ".join((*_fillers(rng, (0, 0, 1, 2, 3)), "type", text)), typing_screen(rng), Type(text), ()
 
 
-def _judge(rng: Random, say: Callable[[Action], str]) -> Lesson:
+def _judge(rng: Random) -> Exercise:
     """Is a switch on? What stands beside a label?"""
     labels: list[Label] = []
     while not labels:
@@ -142,7 +166,15 @@ def _judge(rng: Random, say: Callable[[Action], str]) -> Lesson:
         labels = [label for label in shown.labels if label.value or label.on is not None]
     label = rng.choice(labels)
     if label.on is not None:
-        words, action = f"is {label.text} on", say(Finish("complete" if label.on else "impossible"))
-    else:
-        words, action = f"what {label.text} says", say(Type(label.value))
-    return Lesson((Words(f"{words}\n"), Picture(shown.screen), Words("\n"), _answer(action)), ((label,),))
+        return f"is {label.text} on", shown.screen, Finish("complete" if label.on else "impossible"), (label,)
+    return f"what {label.text} says", shown.screen, Type(label.value), (label,)
+
+
+def _move(rng: Random) -> Exercise:
+    """Press a key or swipe."""
+    screen = interface(rng).screen
+    if rng.random() < 0.4:
+        key = rng.choice(KEYS)
+        return f"press {key}", screen, Press(key), ()
+    way = rng.choice(WAYS)
+    return f"swipe {way}", screen, finger.swipe(rng, way), ()

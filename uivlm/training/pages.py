@@ -16,55 +16,65 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from uivlm.devices.sim.interface import Label
-from uivlm.episode import Screen
+from uivlm.episode import Element, Screen
 from uivlm.lessons import Lesson, lesson
 from uivlm.models.llama_vit import Reader
 from uivlm.sentences.encode import IGNORE, Example, encode
 from uivlm.sentences.sentence import Picture
 
+LENGTHS = (2, 3, 3, 4, 6, 8)  # screens of a lesson
 BINS = 100  # of the places that a base learns
-PLACE = (0.25, 0.15)  # share of its y and x in what a patch should name; the rest is its words
+SHARE = (0.6, 0.25, 0.15)  # of what a patch should name: its words or signs, its y, its x
+SIGNS = {
+    "ICON_SWITCH_ON": "on",
+    "ICON_SWITCH_OFF": "off",
+    "ICON_PLUS": "plus",
+    "ICON_SEARCH": "search",
+    "ICON_MORE": "more",
+    "ICON_CURSOR": "type",
+    "ICON_V_BACKWARD": "back",
+    "ICON_NAV_BAR_CIRCLE": "home",
+}
 
 
-def shown_words(
-    screen: Screen, reader: Reader, most: int = 2
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """What each patch should name: ids [P, most + 2] of words, y and x; and the share of each in it."""
+def shown_words(screen: Screen, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """What each patch should name: ids [P, 4] of up to two words or signs, y and x; and the share of each in it."""
     rows, columns = reader.config.patches
-    ids = np.full((rows * columns, most), reader.pad, np.int64)
-    share = np.zeros((rows * columns, most), np.float32)
+    ids = np.full((rows * columns, 2), reader.pad, np.int64)
     for element in screen.elements:
-        if element.text:
-            row = min(int((element.y + element.height / 2) * rows), rows - 1)
-            for word, left, right in _word_spans(element.text, element.x, element.width):
-                token = reader.words(f" {word}")[0]
-                for column in range(max(0, int(left * columns)), min(columns, int(right * columns) + 1)):
-                    overlap = min(right * columns, column + 1) - max(left * columns, column)
-                    cell = row * columns + column
-                    slot = int(share[cell].argmin())
-                    if overlap > max(0.1, share[cell, slot]):
-                        ids[cell, slot], share[cell, slot] = token, overlap
-    share[share.sum(1) == 0, 0] = 1.0
-    share *= (1 - sum(PLACE)) / share.sum(1, keepdims=True)
+        row = min(int((element.y + element.height / 2) * rows), rows - 1)
+        for column, word in _names(element, columns):
+            slot = ids[row * columns + column]
+            slot[0 if slot[0] == reader.pad else 1] = reader.words(f" {word}")[0]
+    words, y, x = SHARE
+    two = ids[:, 1] != reader.pad
+    share = np.stack([np.where(two, words / 2, words), np.where(two, words / 2, 0)], 1)
     return np.concatenate([ids, places(reader)], 1), np.concatenate(
-        [share, np.tile(PLACE, (len(share), 1))], 1, dtype=np.float32
+        [share, np.tile((y, x), (len(share), 1))], 1, dtype=np.float32
     )
+
+
+def _names(element: Element, columns: int) -> Iterator[tuple[int, str]]:
+    """Each word of an element, or what its sign means, with its column."""
+    if element.text:
+        first = int(element.x * columns)
+        words = [word.rstrip("?") for word in element.text.split()]
+    else:
+        first = int((element.x + element.width / 2) * columns)
+        words = [SIGNS[element.kind]] if element.kind in SIGNS else []
+    yield from ((first + i, word) for i, word in enumerate(words) if word and first + i < columns)
 
 
 def places(reader: Reader) -> NDArray[np.int64]:
     """Ids [P, 2] of the bins in which each patch's middle lies: y, x."""
     rows, columns = reader.config.patches
-    ys = [reader.words(f" {int((row + 0.5) / rows * BINS)}")[0] for row in range(rows)]
-    xs = [reader.words(f" {int((column + 0.5) / columns * BINS)}")[0] for column in range(columns)]
+    ys = [_bin((row + 0.5) / rows, reader) for row in range(rows)]
+    xs = [_bin((column + 0.5) / columns, reader) for column in range(columns)]
     return np.array([(y, x) for y in ys for x in xs], np.int64)
 
 
-def _word_spans(text: str, x: float, width: float) -> Iterator[tuple[str, float, float]]:
-    """Each word with its left and right end, as if all letters were equally wide."""
-    start = 0
-    for word in text.split(" "):
-        yield word, x + width * start / len(text), x + width * (start + len(word)) / len(text)
-        start += len(word) + 1
+def _bin(at: float, reader: Reader) -> int:
+    return reader.words(f" {int(at * BINS)}")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +86,14 @@ class Page:
     word_share: NDArray[np.float32]  # [N, P, 4]
     marks: NDArray[
         np.int64
-    ]  # [T] at each patch: its y bin where it shows what is asked for, else "empty"; else IGNORE
+    ]  # [T, 2] at each patch: the y and x to tap where it shows what is asked for, else "empty"; else IGNORE
 
 
 def page(given: Lesson, reader: Reader) -> Page:
     screens = [piece.screen for piece in given.sentence if isinstance(piece, Picture)]
     read = [shown_words(screen, reader) for screen in screens]
     example = encode(given.sentence, reader)
-    marks = np.full(len(example.input_ids), IGNORE, np.int64)
+    marks = np.full((len(example.input_ids), 2), IGNORE, np.int64)
     patches = np.flatnonzero(example.input_ids == reader.config.picture_id)
     marks[patches] = np.concatenate(
         [_marks(ids, asked, reader) for (ids, _), asked in zip(read, given.asked, strict=True)]
@@ -92,32 +102,36 @@ def page(given: Lesson, reader: Reader) -> Page:
 
 
 def _marks(ids: NDArray[np.int64], asked: tuple[Label, ...], reader: Reader) -> NDArray[np.int64]:
-    """[P]: the y of the patches inside an asked label's box that show one of its words."""
+    """[P, 2]: where to tap, y and x, at the patches inside an asked label's box that show one of its words."""
     rows, columns = reader.config.patches
-    marks = np.full(len(ids), reader.pad, np.int64)
+    marks = np.full((len(ids), 2), reader.pad, np.int64)
     for label in asked:
         words = {reader.words(f" {word}")[0] for word in label.text.split()}
-        for cell, (*shown, y, _) in enumerate(ids.tolist()):
-            row = (cell // columns + 0.5) / rows
-            inside = any(label.box.holds(row, (cell % columns + part) / columns) for part in (0.2, 0.5, 0.8))
-            if inside and words & set(shown):
-                marks[cell] = y
+        for cell, (*shown, _, _) in enumerate(ids.tolist()):
+            middle = ((cell // columns + 0.5) / rows, (cell % columns + 0.5) / columns)
+            if label.box.holds(*middle) and words & set(shown):
+                marks[cell] = _bin(label.at.y, reader), _bin(label.at.x, reader)
     return marks
 
 
-class Stream(IterableDataset[Page]):
-    """Lessons without end, a pure function of the seed and the worker's number."""
+class Stream(IterableDataset[dict[str, Tensor]]):
+    """Batches of lessons without end, a pure function of the seed and the worker's number.
 
-    def __init__(self, reader: Reader, seed: int) -> None:
-        self.reader, self.seed = reader, seed
+    All lessons of a batch have equally many screens, and all batches about equally many.
+    """
 
-    def __iter__(self) -> Iterator[Page]:
+    def __init__(self, reader: Reader, seed: int, screens: int) -> None:
+        self.reader, self.seed, self.screens = reader, seed, screens
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
         torch.set_num_threads(1)
         os.nice(10)  # the training threads wait for each other: whoever draws must not hold one of them up
         info = torch.utils.data.get_worker_info()
         rng = Random(f"{self.seed} {info.id if info else 0}")
         while True:
-            yield page(lesson(rng, BINS), self.reader)
+            length = rng.choice(LENGTHS)
+            lessons = [lesson(rng, BINS, length) for _ in range(max(1, self.screens // length))]
+            yield collate([page(one, self.reader) for one in lessons], self.reader.pad)
 
 
 def collate(batch: list[Page], pad: int) -> dict[str, Tensor]:
@@ -125,7 +139,7 @@ def collate(batch: list[Page], pad: int) -> dict[str, Tensor]:
     arrays = {
         "input_ids": np.full((len(batch), longest), pad, np.int64),
         "labels": np.full((len(batch), longest), IGNORE, np.int64),
-        "marks": np.full((len(batch), longest), IGNORE, np.int64),
+        "marks": np.full((len(batch), longest, 2), IGNORE, np.int64),
         "attention_mask": np.zeros((len(batch), longest), bool),
     }
     for i, one in enumerate(batch):

@@ -5,8 +5,8 @@ In: lessons (`uivlm/lessons.py`). Out: a bridge base folder. Three stages:
     reading    each patch, projected, should name the words it shows and the bins of its place: cross-entropy
                against the tied embeddings, so that a patch arrives at the language model as words it knows
     drilling   the language model alone looks words up in tables and repeats texts (`training/drills.py`)
-    grounding  all of it: next-token loss on the right actions of each lesson; reading goes on, and each patch
-               should mark itself where it shows what is asked for
+    grounding  language model and projection, on what the vision encoder reads: next-token loss on the right
+               actions of each lesson, and each patch should mark itself where it shows what is asked for
 
 No episode and no goal of the simulated phone is used. Shapes as in `models/llama_vit.py`.
 """
@@ -14,13 +14,12 @@ No episode and no goal of the simulated phone is used. Shapes as in `models/llam
 import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import cast
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -30,7 +29,7 @@ from uivlm.lessons import vocabulary
 from uivlm.models.bridge_folder import save_base
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Reader
 from uivlm.training import drills
-from uivlm.training.pages import Stream, collate
+from uivlm.training.pages import Stream
 
 IMAGE = (256, 126)  # what the ViT sees: height, width
 PATCH = (16, 42)  # one row of the phone's rhythm high, a third of the screen wide: a word or two
@@ -40,6 +39,7 @@ SPREAD = (
 ALIKE = 0.6  # gain of queries and keys: at 1 a word would see itself alone
 QUIET = 0.3  # what a layer adds at first, against the word that it adds to
 SHARP = 20.0  # of the likeness (a cosine) of a patch and a word: only directions count, as in the layers that read them
+TYPING = 'Input text "'  # what stands before typed text in the words of an action
 CONTROL = ("empty", "start", "end", "picture")  # ids above the tokenizer's own
 
 
@@ -56,7 +56,10 @@ def tokenizer(words: Iterable[str]) -> Tokenizer:
     made = Tokenizer(models.Unigram(pieces, 0, True))
     # one word at a time, so that no token reaches over a blank or into a quotation mark
     made.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\w[\w'&.:-]*\w| ?\w| ?[^\s\w]|\s"), "isolated")
-    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    # a typed word is the token that goals and screens have for it: the one with a blank before it
+    made.normalizer = normalizers.Replace(TYPING, f"{TYPING} ")
+    unspaced = decoders.Replace(f"{TYPING} ", TYPING)
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), unspaced])
     return made
 
 
@@ -81,8 +84,8 @@ def config(words: Tokenizer) -> BridgeConfig:
     }
     vision = {
         "hidden_size": 192,
-        "intermediate_size": 512,
-        "num_hidden_layers": 4,
+        "intermediate_size": 768,
+        "num_hidden_layers": 3,
         "num_attention_heads": 4,
         "initializer_range": SPREAD,
         "image_size": IMAGE,
@@ -91,6 +94,22 @@ def config(words: Tokenizer) -> BridgeConfig:
         "attention_probs_dropout_prob": 0.0,
     }
     return BridgeConfig(text, vision, "patches", picture_id=ids["picture"])
+
+
+def forms_alike(model: LlamaVit, words: Tokenizer) -> None:
+    """The forms of a word (with a blank before it or not, capital or small) begin as one vector and what is its own.
+
+    So what is learned about one form, that its copy is to be typed say, begins to hold for the others.
+    """
+    table = cast(Tensor, model.get_input_embeddings().weight)
+    vocabulary = words.get_vocab()
+    stems = {form: form.strip().lower() for form in vocabulary}
+    shared = {stem: torch.randn(table.shape[1]) * SPREAD for stem in sorted(set(stems.values()))}
+    kinds = torch.randn(2, 2, table.shape[1]) * SPREAD  # what all forms of a kind have in common
+    with torch.no_grad():
+        for form, i in vocabulary.items():
+            kind = kinds[int(form.startswith(" ")), int(form.strip()[:1].isupper())]
+            table[i] = 0.5 * table[i] + 0.7 * shared[stems[form]] + 0.5 * kind
 
 
 def look_alike(model: LlamaVit) -> None:
@@ -117,10 +136,10 @@ def look_alike(model: LlamaVit) -> None:
 class Plan:
     """How a base is trained; the numbers are ours."""
 
-    reading: int = 1500  # steps
-    drilling: int = 700
-    grounding: int = 1500
-    batch: int = 24  # lessons a step, about 65 screens
+    reading: int = 900  # steps
+    drilling: int = 400
+    grounding: int = 1000
+    screens: int = 64  # a step, of all its lessons
     drills: int = 32  # tables a step
     lr: float = 1.5e-3  # peak
     warmup: int = 50  # steps, in each stage
@@ -135,6 +154,7 @@ def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
     torch.manual_seed(plan.seed)
     spoken = tokenizer(vocabulary())
     model = LlamaVit(config(spoken))
+    forms_alike(model, spoken)
     look_alike(model)
     pretrain(model, Reader(spoken, model.config), plan, log)
     save_base(out, model, spoken)
@@ -143,15 +163,12 @@ def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
 def pretrain(model: LlamaVit, reader: Reader, plan: Plan, log: Callable[[str], None]) -> None:
     """Trains `model` in place."""
     loader = DataLoader(
-        Stream(reader, plan.seed),
-        plan.batch,
-        num_workers=2,
-        prefetch_factor=4,
-        collate_fn=partial(collate, pad=reader.pad),
+        Stream(reader, plan.seed, plan.screens), batch_size=None, num_workers=2, prefetch_factor=4
     )
     pages, tables = iter(loader), drills.batches(plan.seed, plan.drills, reader, lexicon())
     _stage("reading", plan.reading, plan, model, lambda: reading(model, next(pages)), log)
     _stage("drilling", plan.drilling, plan, model.language, lambda: drills.losses(model, next(tables)), log)
+    model.vision.requires_grad_(False)  # it reads, and what it reads stays the same
     _stage("grounding", plan.grounding, plan, model, lambda: grounding(model, next(pages)), log)
 
 
@@ -164,9 +181,8 @@ def _stage(
     log: Callable[[str], None],
 ) -> None:
     """`steps` steps on the sum of the losses."""
-    optimizer = torch.optim.AdamW(
-        trained.parameters(), plan.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True
-    )
+    parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, plan.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, plan))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
@@ -175,7 +191,7 @@ def _stage(
             parts = losses()
             optimizer.zero_grad()
             torch.stack(list(parts.values())).sum().backward()
-            torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             schedule.step()
             told = " ".join(f"{part} {loss.item():.3f}" for part, loss in parts.items())
@@ -189,29 +205,24 @@ def rate(step: int, steps: int, plan: Plan) -> float:
     return max(0.0, min((step + 1) / plan.warmup, 1.0, (steps - step) / (plan.cooling * max(1, steps))))
 
 
-def _reading_loss(model: LlamaVit, states_NPD: Tensor, ids: Tensor, share: Tensor) -> Tensor:
-    """Mean over the patches that show words and every fifth of the others, which are the majority."""
+def reading(model: LlamaVit, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The mean loss of naming what a patch shows, over the patches that show words and every fifth of the others."""
+    states_NPD = model.vision(pixel_values=batch["pixels"]).last_hidden_state[:, 1:]
+    ids, share = batch["word_ids"], batch["word_share"]
     blank = ids[..., 0].eq(model.config.text_config.pad_token_id or 0)
     chosen = ~blank | (torch.rand(blank.shape) < 0.2)
-    table = cast(Tensor, model.get_input_embeddings().weight)
+    names = drills.codes(model)
     # what all names have in common tells no words apart, and would grow: words that are never shown are pushed away
-    names = functional.normalize(table - table.mean(0), dim=-1)
     likeness = functional.linear(functional.normalize(model.projection(states_NPD[chosen]), dim=-1), names)
     log_p = functional.log_softmax(SHARP * likeness, -1).gather(-1, ids[chosen])
-    return -(log_p * share[chosen]).sum(-1).mean()
-
-
-def reading(model: LlamaVit, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The mean loss of naming what a patch shows."""
-    states_NPD = model.vision(pixel_values=batch["pixels"]).last_hidden_state
-    return {"read": _reading_loss(model, states_NPD[:, 1:], batch["word_ids"], batch["word_share"])}
+    return {"read": -(log_p * share[chosen]).sum(-1).mean()}
 
 
 def grounding(model: LlamaVit, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Mean losses: of naming what a patch shows, of marking it, and of saying a token of an action."""
-    states_NPD = model.vision(pixel_values=batch["pixels"]).last_hidden_state
-    read = _reading_loss(model, states_NPD[:, 1:], batch["word_ids"], batch["word_share"])
-    embeds_BTD = model.embed(batch["input_ids"], model.pool(states_NPD))
+    """Mean losses: of marking what is asked for, and of saying a token of an action."""
+    with torch.no_grad():
+        seen = model.look(batch["pixels"])
+    embeds_BTD = model.embed(batch["input_ids"], seen)
     told = model.language.model(inputs_embeds=embeds_BTD, attention_mask=batch["attention_mask"])
     mark, say = drills.mark_and_say(model, told.last_hidden_state, batch)
-    return {"read": read, "mark": mark, "say": say}
+    return {"mark": mark, "say": say}
