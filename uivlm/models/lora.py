@@ -95,7 +95,10 @@ def load_adapters(built: Built, folder: Path) -> PeftModel:
     """The model with the adapters and projection of a folder; ValueError where they do not fit it exactly."""
     try:
         told = json.loads((folder / ADAPTER_CONFIG).read_text("utf-8"))
-        config = LoraConfig(**{**told, "inference_mode": False})  # else PEFT freezes what is checked below
+        unnamed = {"base_model_name_or_path": None}  # ours are not PEFT's to find: it would warn
+        config = LoraConfig(
+            **{**told, **unnamed, "inference_mode": False}
+        )  # else PEFT freezes what is checked
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / ADAPTER_CONFIG} does not describe LoRA adapters ({error})") from error
     model = _wrap(built, config)
