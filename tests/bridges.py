@@ -1,6 +1,8 @@
-"""Small things that several tests need: a random bridge, its tokenizer, episodes, prepared data on disk."""
+"""Small things that several tests need: a random bridge and Qwen-VL, tokens, episodes, prepared data on disk."""
 
+import base64
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,12 @@ from uivlm.actions.aitw import to_aitw
 from uivlm.episode import Episode, Screen, Step
 from uivlm.models.bridge_folder import save_base
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit
+from uivlm.models.qwen_vl import files as qwen_files
+from uivlm.models.qwen_vl.config import QwenVLConfig
+from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.recipe import Data, GrammarPart, Lora, Recipe, Train
 from uivlm.recipe import LlamaVit as LlamaVitPart
+from uivlm.recipe import QwenVL as QwenPart
 from uivlm.sentences.store import SCHEMA, encode_image
 
 START, END, PAD, PICTURE = range(4)  # counted from the end of the tokenizer's own ids
@@ -78,6 +84,32 @@ def bridge(visual_tokens: str = "grid", seed: int = 0, **text: Any) -> LlamaVit:
 def base(folder: Path, **text: Any) -> Path:
     save_base(folder, bridge(**text), tokenizer(), torch.float32)
     return folder
+
+
+QWEN_QUERIES = 4  # visual tokens a screen of the small Qwen-VL
+QWEN_CONTROL = 256  # its first control id, <|endoftext|>: the ids below are bytes
+
+
+def qwen_base(folder: Path, context: int = 512, spread: float = 0.1) -> Path:
+    """A random Qwen-VL whose tokens are bytes, in the original's format. `spread` of its weights."""
+    visual = {"image_size": 32, "patch_size": 8, "width": 24, "layers": 1, "heads": 2, "mlp_ratio": 2.0}
+    visual |= {"output_dim": 128, "n_queries": QWEN_QUERIES, "image_start_id": QWEN_CONTROL + 214}
+    told: dict[str, Any] = {"vocab_size": 480, "hidden_size": 128, "num_hidden_layers": 2}
+    told |= {"num_attention_heads": 4, "kv_channels": 32, "intermediate_size": 64, "visual": visual}
+    torch.manual_seed(0)
+    made = QwenVL(QwenVLConfig(seq_length=context, max_position_embeddings=2 * context, **told))
+    with torch.no_grad():
+        for value in made.parameters():
+            value += spread * torch.randn_like(value)
+    ranks = folder.with_name(f"{folder.name}.tiktoken")
+    ranks.write_bytes(b"\n".join(base64.b64encode(bytes([i])) + b" %d" % i for i in range(256)))
+    qwen_files.save(folder, made, ranks)
+    return folder
+
+
+def qwen_recipe(base_folder: Path, data: Path, train: dict[str, Any] | None = None, **part: Any) -> Recipe:
+    one = recipe(base_folder, data, **(train or {}))
+    return replace(one, model=QwenPart(str(base_folder), **({"lora": Lora(4, 8, 0.0)} | part)))
 
 
 def screen(seed: int, height: int = 30, width: int = 20) -> Screen:

@@ -247,6 +247,35 @@ def test_train_then_evaluate(uivlm: Uivlm, small: Path) -> None:
     assert "general" in Path("scores/report.html").read_text()
 
 
+def test_train_qwenvl_then_evaluate(uivlm: Uivlm, small: Path, tmp_path: Path) -> None:
+    """The paper's recipe on a tiny checkpoint in Qwen-VL's own format."""
+    import bridges
+
+    recipe, base = str(ROOT / "recipes" / "qwenvl.py"), bridges.qwen_base(tmp_path / "qwen")
+    settings = [f"model.base={base}", f"data.folder={small / 'data'}", "train.epochs=2", "model.lora.r=4"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    status, out, err = uivlm("train", recipe, *words, "--out", "mine")
+    assert status == 0, err
+    assert "[4 visual tokens]" in out
+    assert {file.name for file in Path("mine").iterdir()} == {
+        "adapter_config.json", "adapter_model.safetensors", "card.json", "log.jsonl", "recipe.json",
+    }  # fmt: skip
+    assert [json.loads(line)["step"] for line in Path("mine/log.jsonl").read_text().splitlines()] == [1, 2]
+    status, out, err = uivlm("eval", "mine", str(small / "data"), "--split", "train", "--out", "scores")
+    assert status == 0, err
+    assert len(Path("scores/verdicts.jsonl").read_text().splitlines()) == 4
+    Path("mine/projector.safetensors").write_bytes(b"")
+    assert "projector.safetensors" in refused(uivlm("eval", "mine", str(small / "data")))
+
+
+def test_no_qwenvl(uivlm: Uivlm, small: Path) -> None:
+    recipe, data = str(ROOT / "recipes" / "qwenvl.py"), f"data.folder={small / 'data'}"
+    words = refused(uivlm("train", recipe, "--set", data, "--set", "model.base=no/such/folder"))
+    assert "no folder no/such/folder with a Qwen-VL" in words
+    words = refused(uivlm("train", recipe, "--set", data, "--set", "model.lora=null"))
+    assert "set train.precision to float32" in words
+
+
 def test_base_is_a_checkpoint(uivlm: Uivlm, small: Path) -> None:
     status, _, err = uivlm("base", str(small / "small.py"), "--out", "untuned")
     assert status == 0, err

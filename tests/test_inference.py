@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from bridges import END, PICTURE, base, config, episode, prepare, recipe, screen, tokenizer
+from bridges import (
+    END,
+    PICTURE,
+    base,
+    config,
+    episode,
+    prepare,
+    qwen_base,
+    qwen_recipe,
+    recipe,
+    screen,
+    tokenizer,
+)
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -243,6 +256,77 @@ def test_the_agent_decides_what_the_predictor_says(loaded: Loaded) -> None:
         assert isinstance(decision, Decision)
         assert (decision.words, decision.action) == (words, action)
         assert decision.confidence == pytest.approx(confidence, abs=1e-4)
+
+
+# -- Qwen-VL ------------------------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def test_the_originals_long_context_reads_each_prompt_anew(tmp_path: Path) -> None:
+    """Its keys are turned by a factor of the prompt's length: those of a shorter prompt would be wrong."""
+    wanted = qwen_recipe(qwen_base(tmp_path / "base", context=48), tmp_path, long_context="original")
+    loaded = load(checkpoint.base_checkpoint(wanted, tmp_path / "ckpt"))
+    assert not loaded.reuse
+    of = episode(3, 4)
+    predictor, wrong = Predictor(loaded, LIMIT), Predictor(replace(loaded, reuse=True), LIMIT)
+    differ = []
+    for t in range(4):
+        fresh = Predictor(loaded, LIMIT, reuse=False).next_logits(of.history(t))
+        assert torch.equal(predictor.next_logits(of.history(t)), fresh)
+        differ.append(not torch.allclose(wrong.next_logits(of.history(t)), fresh, atol=1e-2))
+        assert len(predictor.features.kept) == t + 1, "screens are not seen again"
+    assert differ[0] is False
+    assert differ[-1] is True, "the prompts crossed the training length"
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Checkpoints: adapters, and all weights."""
+    root = tmp_path_factory.mktemp("qwen")
+    folder = qwen_base(root / "base")
+    made = {"lora": qwen_recipe(folder, root), "full": qwen_recipe(folder, root, lora=None)}
+    return {name: checkpoint.base_checkpoint(one, root / name) for name, one in made.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        (
+            "lora",
+            "adapter_model.safetensors missing",
+            "is no checkpoint: it has no adapter_model.safetensors",
+        ),
+        (
+            "lora",
+            "projector.safetensors added",
+            "holds projector.safetensors, which a qwen_vl checkpoint .* has not",
+        ),
+        ("lora", "model added", "holds model, which a qwen_vl checkpoint like this one has not"),
+        ("full", "model missing", "is no checkpoint: it has no model"),
+        (
+            "full",
+            "adapter_model.safetensors added",
+            "holds adapter_model.safetensors, which a qwen_vl checkpoint",
+        ),
+        ("full", "model/qwen.tiktoken missing", "has no qwen.tiktoken"),
+        ("full", "model/model.safetensors missing", "model has no weights"),
+    ],
+)
+def test_files_of_another_checkpoint_are_refused(
+    qwen: dict[str, Path], tmp_path: Path, kind: str, change: str, says: str
+) -> None:
+    copy = shutil.copytree(qwen[kind], tmp_path / "copy")
+    load(copy)  # whole: the change alone is refused
+    name, _, how = change.partition(" ")
+    if how == "added":
+        (copy / name).write_bytes(b"")
+    elif (copy / name).is_dir():
+        shutil.rmtree(copy / name)
+    else:
+        (copy / name).unlink()
+    with pytest.raises(ValueError, match=says) as caught:
+        load(copy)
+    assert "\n" not in str(caught.value)
 
 
 # -- bad folders ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The bridge, its folder, and LoRA: shapes, closed forms, what is trained, what is refused."""
+"""The bridge, its folder, LoRA, and Qwen-VL as a recipe builds it: shapes, closed forms, what is trained, what is refused."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bridges import PICTURE, base, bridge, config, episode, prepare, recipe, tokenizer
+from bridges import (
+    PICTURE,
+    base,
+    bridge,
+    config,
+    episode,
+    prepare,
+    qwen_base,
+    qwen_recipe,
+    recipe,
+    tokenizer,
+)
 from safetensors.torch import load_file, save_file
+from torch import nn
 
-from uivlm.models import lora
+from uivlm.models import lora, quantise, tune
 from uivlm.models.bridge_folder import load_base, save_base
-from uivlm.models.llama_vit import LlamaVit, Reader, nll
-from uivlm.models.model import Built, build, grammar
+from uivlm.models.llama_vit import LlamaVit, Reader
+from uivlm.models.model import Built, build, grammar, nll
 from uivlm.recipe import Recipe, from_dict, to_dict
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar
@@ -293,3 +305,124 @@ def test_saved_adapters_are_the_same_adapters(small: Recipe, tmp_path: Path) -> 
 def test_the_grammar_is_the_recipes(small: Recipe) -> None:
     assert grammar(small) == Grammar(bins=100, screens=4, before=3)
     assert from_dict(to_dict(small)) == small
+
+
+# -- Qwen-VL as a recipe builds it --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return qwen_base(tmp_path_factory.mktemp("qwen") / "base")
+
+
+def qwen_example(built: Built) -> tuple[torch.Tensor, torch.Tensor]:
+    spoken, of = Grammar(), episode(1, 3)
+    example = encode(spoken.sentence(next(spoken.windows(of))), built.reader)
+    return torch.tensor(example.input_ids)[None], torch.tensor(example.pixels)
+
+
+def shaken_by(model: nn.Module) -> nn.Module:
+    """Whatever is trained, away from where it begins."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.requires_grad:
+                value += 0.05 * torch.randn_like(value)
+    return model.eval()
+
+
+LAYERS = ("attn.c_attn", "attn.c_proj", "mlp.w1", "mlp.w2", "mlp.c_proj")
+
+
+def test_qwenvl_trains_adapters_of_the_language_model(qwen: Path) -> None:
+    built = build(qwen_recipe(qwen, Path("data")))
+    top = "base_model.model.transformer.h"
+    expected = {f"{top}.{i}.{x}.lora_{h}.default.weight" for i in (0, 1) for x in LAYERS for h in "AB"}
+    assert set(lora.trained_names(tune.begin(built, 0))) == expected
+
+
+def test_full_fine_tuning_trains_language_model_and_resampler(qwen: Path) -> None:
+    built = build(qwen_recipe(qwen, Path("data"), lora=None))
+    model = tune.begin(built, 0)
+    assert model is built.module
+    vision = {name for name, _ in model.named_parameters() if name.startswith("transformer.visual.")}
+    pool = {name for name in vision if ".attn_pool." in name} - {"transformer.visual.attn_pool.pos_embed"}
+    assert len(pool) == 10
+    assert set(lora.trained_names(model)) == {n for n, _ in model.named_parameters()} - vision | pool
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("part", [{}, {"lora": None}], ids=["lora", "full"])
+def test_what_was_trained_of_qwenvl_is_saved(qwen: Path, tmp_path: Path, part: dict[str, None]) -> None:
+    one = qwen_recipe(qwen, Path("data"), **part)
+    built = build(one)
+    model = shaken_by(tune.begin(built, 0))
+    ids, pixels = qwen_example(built)
+    wanted = model(ids, pixels).logits
+    tune.save(model, built, str(qwen), tmp_path)
+    assert (
+        {f.name for f in tmp_path.iterdir()}
+        == set(tune.files(one))
+        == ({"model"} if part else {"adapter_config.json", "adapter_model.safetensors"})
+    )
+    _, again = tune.load(one, tmp_path)
+    assert not again.training
+    assert torch.allclose(again(ids, pixels).logits, wanted, atol=1e-3)
+    assert not torch.allclose(build(one).module(ids, pixels).logits, wanted, atol=0.1)
+    if part:
+        assert torch.equal(again(ids, pixels).logits, wanted)
+    else:
+        assert torch.equal(lora.load_adapters(build(one), tmp_path).eval()(ids, pixels).logits, wanted)
+
+
+def test_qwenvl_is_built_as_the_recipe_says(qwen: Path) -> None:
+    plain = build(qwen_recipe(qwen, Path("data"), {"precision": "bfloat16"}))
+    assert {value.dtype for value in plain.module.parameters()} == {torch.bfloat16}
+    assert (plain.reader.context, plain.reuse, plain.projector) == (512, True, None)
+    assert plain.module.config.long_context == "none"  # type: ignore[union-attr]
+    original = build(qwen_recipe(qwen, Path("data"), long_context="original"))
+    assert (original.reader.context, original.reuse) == (1024, False)
+    assert original.module.config.long_context == "original"  # type: ignore[union-attr]
+    assert build(qwen_recipe(qwen, Path("data"), context=700)).reader.context == 700
+    with pytest.raises(ValueError, match=r"model.context is 1025, .* has positions for 1024 tokens"):
+        build(qwen_recipe(qwen, Path("data"), context=1025))
+
+
+def test_no_qwenvl(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no folder .*nothing/here with a Qwen-VL"):
+        build(qwen_recipe(tmp_path / "nothing" / "here", Path("data")))
+
+
+@pytest.mark.parametrize("how", ["nf4", "int8"])
+def test_without_bitsandbytes(qwen: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(quantise, "find_spec", lambda _: None)
+    with pytest.raises(
+        ValueError, match=f"model.quantise is '{how}', but bitsandbytes is not installed"
+    ) as caught:
+        build(qwen_recipe(qwen, Path("data"), quantise=how))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("how", "kind"), [("nf4", "Linear4bit"), ("int8", "Linear8bitLt")])
+def test_quantised_is_the_language_model_alone(
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str
+) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    one = qwen_recipe(qwen, Path("data"), quantise=how)
+    built = build(one)
+    found = {name for name, part in built.module.named_modules() if type(part).__name__ == kind}
+    assert found == {f"transformer.h.{i}.{layer}" for i in (0, 1) for layer in LAYERS}
+    plain = build(qwen_recipe(qwen, Path("data")))
+    same = dict(plain.module.named_parameters())
+    for name, value in built.module.named_parameters():
+        if name.removesuffix(".weight") not in found:
+            assert torch.equal(value, same[name]), name
+    ids, pixels = qwen_example(built)
+    model = shaken_by(tune.begin(built, 0))
+    with torch.inference_mode():
+        wanted = model(ids, pixels).logits
+        tune.save(model, built, str(qwen), tmp_path)
+        _, again = tune.load(one, tmp_path)
+        assert torch.equal(again(ids, pixels).logits, wanted)
+    assert lora.trained_names(again) == []

@@ -1,5 +1,6 @@
 """Recipes: each one loads, survives JSON, and trains through the real command line at tiny size."""
 
+import base64
 import json
 import math
 import os
@@ -9,16 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bridges import base, episode, prepare
+from bridges import base, episode, prepare, qwen_base
 from typer.testing import CliRunner
 
+from uivlm.actions.action import Point, Swipe
 from uivlm.cli import app
 from uivlm.models.model import grammar
+from uivlm.models.qwen_vl.tokens import Tokens
 from uivlm.recipe import (
     Data,
     GrammarPart,
     LlamaVit,
     Lora,
+    QwenVL,
     Recipe,
     RecipeError,
     Train,
@@ -32,25 +36,31 @@ ROOT = Path(__file__).parents[1]
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.py") if path.stem != "__init__")
 NUM_STEPS = [1 + i % 3 for i in range(20)]  # of the small data's episodes
 PLAIN = Recipe("plain", LlamaVit("tiny"), GrammarPart(), Data("data"), Train())
+QWEN = replace(PLAIN, model=QwenVL("folder"))
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A random base and small data."""
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Path]:
+    """Random bases by the kind of their model, and small data."""
     root = tmp_path_factory.mktemp("small")
     episodes = [episode(i, n) for i, n in enumerate(NUM_STEPS)]
-    return base(root / "base"), prepare(root / "data", episodes)
+    bases = {"llama_vit": base(root / "bridge"), "qwen_vl": qwen_base(root / "qwen")}
+    return bases, prepare(root / "data", episodes)
 
 
-def two_steps(recipe: Path, small: tuple[Path, Path], out: Path) -> list[str]:
+def two_steps(recipe: Path, small: tuple[dict[str, Path], Path], out: Path) -> list[str]:
     """The command line that trains this recipe for two steps on the small data."""
     wanted = load(recipe)
     spoken = grammar(wanted)
     rows = sum(len(list(spoken.spans(n))) for n in NUM_STEPS)
     steps = math.ceil(math.ceil(rows / wanted.train.batch) / wanted.train.accumulate)
     assert steps >= 2, f"{recipe.name} needs more rows for two steps"
-    bridge, data = small
-    settings = [f"model.base={bridge}", f"data.folder={data}", f"train.epochs={1.5 / steps}"]
+    bases, data = small
+    settings = [
+        f"model.base={bases[wanted.model.kind]}",
+        f"data.folder={data}",
+        f"train.epochs={1.5 / steps}",
+    ]
     return [
         "train",
         str(recipe),
@@ -72,7 +82,7 @@ def check(out: Path, recipe: Path) -> None:
 
 
 def test_there_are_recipes() -> None:
-    assert "tiny" in [path.stem for path in RECIPES]
+    assert {"tiny", "qwenvl"} <= {path.stem for path in RECIPES}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -85,13 +95,13 @@ def test_every_recipe_loads_and_survives_json(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_trains(path: Path, small: tuple[Path, Path], tmp_path: Path) -> None:
+def test_every_recipe_trains(path: Path, small: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, two_steps(path, small, tmp_path / "out"), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     check(tmp_path / "out", path)
 
 
-def test_a_recipe_trains_as_a_program(small: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_recipe_trains_as_a_program(small: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
     path = ROOT / "recipes" / "tiny.py"
     command = [sys.executable, "-m", "uivlm", *two_steps(path, small, tmp_path / "out")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -117,6 +127,18 @@ def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
     assert "recipe.train.lr is 'high': it must be of type float" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_longest_sentences_of_qwenvl_fit() -> None:
+    """Six screens of 258 tokens, the longest swipes before and between them, and 100 tokens of goal or typed text."""
+    wanted = load(ROOT / "recipes" / "qwenvl.py")
+    lines = (ROOT / "tests" / "golden" / "qwenvl" / "ranks.tiktoken").read_text("ascii").splitlines()
+    tokens = Tokens({base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)})
+    swipe = grammar(wanted).language.say(Swipe(Point(0.105, 0.205), Point(0.305, 0.405)))
+    assert swipe == "swipe from 10 20 to 30 40"
+    words = len(tokens.encode(f"{swipe}\n"))
+    part = wanted.grammar
+    assert 100 + part.before * words + part.screens * (258 + 1 + words) <= 2048
 
 
 # -- files ------------------------------------------------------------------------------------------------------
@@ -158,6 +180,52 @@ def test_settings_by_hand() -> None:
     assert PLAIN.train == Train()
 
 
+def test_settings_of_qwenvl() -> None:
+    settings = ["model.lora.r=8", "model.quantise=nf4", "model.long_context=original", "model.context=4096"]
+    changed = override(QWEN, settings)
+    assert changed.model == QwenVL("folder", Lora(r=8), "nf4", "original", 4096)
+    assert from_dict(json.loads(json.dumps(to_dict(changed)))) == changed
+    assert override(changed, ["model.quantise=null", "model.context=null"]).model == QwenVL(
+        "folder", Lora(r=8), long_context="original"
+    )
+    whole = override(QWEN, ["model.lora=null", "train.precision=float32"])
+    assert whole.model == QwenVL("folder", None)
+    assert from_dict(json.loads(json.dumps(to_dict(whole)))) == whole
+    assert override(QWEN, ["model.lora=null", "train.zero=2"]).model == whole.model
+    assert override(PLAIN, ["model.kind=qwen_vl"]).model == QwenVL("tiny")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl'"),
+        ("model.kind=llama_vit", "recipe.model has no field '"),
+        ("model=null", "recipe.model must be a table, not None"),
+        ("model.quantise=nf3", "recipe.model.quantise is 'nf3': it must be one of 'nf4', 'int8', None"),
+        (
+            "model.long_context=ntk",
+            "recipe.model.long_context is 'ntk': it must be one of 'none', 'original'",
+        ),
+        ("model.context=long", "recipe.model.context is 'long': it must be of type int"),
+        ("model.context=0", "model.context is 0: it must be at least 1"),
+        ("model.lora=8", "no such setting"),
+        ("model.lora=null model.lora.r=8", "no such setting"),
+        (
+            "model.lora=null model.quantise=int8",
+            "model.quantise is 'int8', but quantised weights cannot be trained",
+        ),
+        ("model.quantise=nf4 train.zero=3", "train.zero is 3, which cannot share out quantised weights"),
+        ("model.lora=null", "in bfloat16 would lose its small steps: set train.precision to float32, or"),
+        ("model.lora=null train.zero=3", "train.zero is 3, under which no process holds the weights"),
+        ("model.lora=null train.zero=1 train.keep_features=true", "set train.keep_features to false"),
+    ],
+)
+def test_a_bad_setting_of_qwenvl_says_so(settings: str, says: str) -> None:
+    with pytest.raises(RecipeError, match=says) as caught:
+        override(QWEN, settings.split())
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -177,7 +245,9 @@ def test_settings_by_hand() -> None:
             "recipe.train.precision is 'float16': it must be one of 'float32', 'bfloat16'",
         ),
         ("train.zero=4", "recipe.train.zero is 4: it must be one of 0, 1, 2, 3"),
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit'"),
+        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl'"),
+        ("model.lora=null", "recipe.model.lora must be a table, not None"),
+        ("train=null", "recipe.train must be a table, not None"),
         ("name=3", "recipe.name is 3: it must be of type str"),
         ("data.limit=few", "recipe.data.limit is 'few': it must be of type int"),
         ("train.batch=0", "train.batch is 0: it must be at least 1"),
@@ -204,3 +274,5 @@ def test_a_recipe_of_another_version() -> None:
         from_dict({name: value for name, value in tree.items() if name != "train"})
     with pytest.raises(RecipeError, match=r"recipe.data must be a table, not 3"):
         from_dict(tree | {"data": 3})
+    with pytest.raises(RecipeError, match=r"recipe.model.kind is None: it must be one of"):
+        from_dict(tree | {"model": {"base": "tiny"}})

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bridges import END, PAD, base, config, episode, prepare, recipe, tokenizer
+from bridges import END, PAD, base, config, episode, prepare, qwen_base, qwen_recipe, recipe, tokenizer
 from rich.console import Console
 from safetensors.torch import load_file
 
 from uivlm.inference.load import load
 from uivlm.inference.predict import Predictor
+from uivlm.models import tune
 from uivlm.models.llama_vit import Reader
-from uivlm.models.lora import adapt
+from uivlm.models.lora import ADAPTERS
 from uivlm.models.model import build, grammar
 from uivlm.recipe import Lora, Recipe
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.store import Prepared
-from uivlm.training import trainer
-from uivlm.training.checkpoint import FILES, base_checkpoint
+from uivlm.training.checkpoint import base_checkpoint, files
 from uivlm.training.collator import Collator, Row, Windows, order
 from uivlm.training.features import keep
 from uivlm.training.progress import newest_state
@@ -38,6 +38,7 @@ EPISODES = [episode(seed, num_steps) for seed, num_steps in enumerate((1, 6, 2, 
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("training")
     base(made / "base")
+    qwen_base(made / "qwen")
     prepare(made / "data", EPISODES)
     return made
 
@@ -168,24 +169,31 @@ def test_kept_features_train_alike(root: Path, tmp_path: Path, monkeypatch: pyte
 # -- what a run changes and writes ------------------------------------------------------------------------------
 
 
+def watch(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a run begins with: a copy of the base's weights, and the model that is trained."""
+    made: list[Any] = []
+    begin = tune.begin
+
+    def watched(built: Any, seed: int) -> Any:
+        made.append({k: v.clone() for k, v in built.module.state_dict().items()})
+        made.append(begin(built, seed))
+        return made[-1]
+
+    monkeypatch.setattr(tune, "begin", watched)
+    return made
+
+
 def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Any] = []
-
-    def watched(built: Any, seed: int) -> Any:
-        made.append((built, {k: v.clone() for k, v in built.module.state_dict().items()}))
-        made.append(adapt(built, seed))
-        return made[-1]
-
-    monkeypatch.setattr(trainer, "adapt", watched)
+    made = watch(monkeypatch)
     out = train(small(root, epochs=1.0), tmp_path / "runs" / "out")
-    assert {f.name for f in out.iterdir()} == set(FILES) == {
+    assert {f.name for f in out.iterdir()} == set(files(small(root))) == {
         "adapter_model.safetensors", "adapter_config.json", "projector.safetensors", "recipe.json", "card.json",
         "log.jsonl",
     }  # fmt: skip
     assert [f.name for f in out.parent.iterdir()] == ["out"], "the run's own state is gone"
-    (_, before), model = made
+    before, model = made
     after = {
         k.replace(".base_layer", ""): v
         for k, v in model.base_model.model.state_dict().items()
@@ -194,7 +202,7 @@ def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
     assert after.keys() == before.keys()
     changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert changed == {"projection.weight", "projection.bias"}
-    assert all(float(v.abs().max()) > 0 for k, v in load_file(out / FILES[0]).items() if "lora_B" in k)
+    assert all(float(v.abs().max()) > 0 for k, v in load_file(out / ADAPTERS).items() if "lora_B" in k)
 
 
 def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
@@ -226,7 +234,7 @@ def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> Non
         train(small(root, epochs=1.0, seed=seed), tmp_path / name)
         for name, seed in zip("abc", (1, 1, 2), strict=True)
     ]
-    a, b, c = (load_file(run / FILES[0]) for run in runs)
+    a, b, c = (load_file(run / ADAPTERS) for run in runs)
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not all(torch.equal(a[name], c[name]) for name in a)
 
@@ -276,8 +284,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(
 
 def test_the_untuned_base_is_a_checkpoint(root: Path, tmp_path: Path) -> None:
     out = base_checkpoint(small(root), tmp_path / "base")
-    assert {f.name for f in out.iterdir()} == set(FILES)
-    assert all(not value.any() for name, value in load_file(out / FILES[0]).items() if "lora_B" in name)
+    assert {f.name for f in out.iterdir()} == set(files(small(root)))
+    assert all(not value.any() for name, value in load_file(out / ADAPTERS).items() if "lora_B" in name)
     with pytest.raises(ValueError, match="exists already"):
         base_checkpoint(small(root), tmp_path / "base")
 
@@ -377,3 +385,105 @@ def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
     assert [s[1] for s in said] == [loaded.grammar.language.parse(w) for w in words]
     untuned = Predictor(load(base_checkpoint(one, tmp_path / "untuned")), limit=8)
     assert untuned.predict(of.history(0))[0] != words[0]
+
+
+# -- Qwen-VL ------------------------------------------------------------------------------------------------------
+
+
+def qwen(root: Path, part: dict[str, Any], **train_part: Any) -> Recipe:
+    return qwen_recipe(root / "qwen", root / "data", {"epochs": 1.0, **train_part}, **part)
+
+
+FULL: dict[str, Any] = {"lora": None}
+
+
+def test_adapters_of_qwenvl(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = watch(monkeypatch)
+    one = qwen(root, {})
+    out = train(one, tmp_path / "out")
+    assert {f.name for f in out.iterdir()} == set(files(one)) == {
+        "adapter_model.safetensors", "adapter_config.json", "recipe.json", "card.json", "log.jsonl",
+    }  # fmt: skip
+    before, model = made
+    after = {k.replace(".base_layer", ""): v for k, v in model.base_model.model.state_dict().items()}
+    assert all(torch.equal(after[name], value) for name, value in before.items()), "the base is frozen"
+    assert all(float(v.abs().max()) > 0 for k, v in load_file(out / ADAPTERS).items() if "lora_B" in k)
+    told = json.loads((out / "adapter_config.json").read_text())
+    assert told["base_model_name_or_path"] == str(root / "qwen")
+    widths = ((128, 384), (128, 128), (128, 32), (128, 32), (32, 128))
+    card = json.loads((out / "card.json").read_text())
+    adapters = 2 * sum(4 * (a + b) for a, b in widths)
+    assert card["trainable_parameters"] == {"adapters": adapters}
+    assert card["parameters"] == adapters + sum(value.numel() for value in before.values())
+
+
+def test_full_fine_tuning_of_qwenvl(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint is a base: a later run begins with it."""
+    made = watch(monkeypatch)
+    one = qwen(root, FULL)
+    out = train(one, tmp_path / "out")
+    assert {f.name for f in out.iterdir()} == set(files(one)) == {
+        "model", "recipe.json", "card.json", "log.jsonl",
+    }  # fmt: skip
+    before, model = made
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name, value in model.named_parameters() if value.requires_grad}
+    card = json.loads((out / "card.json").read_text())
+    assert card["trainable_parameters"] == {"weights": sum(before[name].numel() for name in changed)}
+    later = build(qwen_recipe(out / "model", root / "data")).module.state_dict()
+    assert all(torch.equal(value, later[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("how", ["nf4", "int8"])
+def test_quantised_qwenvl_trains_alike(root: Path, tmp_path: Path, how: str) -> None:
+    """Adapters on rounded weights: a loss near that of the whole weights, and a checkpoint that acts."""
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    runs = [train(qwen(root, {"quantise": q}), tmp_path / str(q)) for q in (None, how)]
+    plain, rounded = ([json.loads(x) for x in (run / "log.jsonl").read_text().splitlines()] for run in runs)
+    assert [x["loss"] for x in rounded] == pytest.approx([x["loss"] for x in plain], rel=0.1)
+    assert [x["loss"] for x in rounded] != pytest.approx([x["loss"] for x in plain], rel=1e-5)
+    assert all(float(v.abs().max()) > 0 for k, v in load_file(runs[1] / ADAPTERS).items() if "lora_B" in k)
+    cards = [json.loads((run / "card.json").read_text()) for run in runs]
+    assert cards[0]["parameters"] == cards[1]["parameters"]
+    said = Predictor(load(runs[1]), limit=4).predict(EPISODES[1].history(3))
+    assert 0 < said[2] <= 1
+
+
+@pytest.mark.parametrize("part", [{}, FULL], ids=["lora", "full"])
+def test_a_resumed_run_of_qwenvl_is_the_uninterrupted_one(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: dict[str, Any]
+) -> None:
+    one = qwen(root, part)
+    whole = train(one, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("uivlm.training.progress.Progress.on_step_end", stop_at(3), raising=False)
+        with pytest.raises(StoppedError):
+            train(one, tmp_path / "cut")
+    assert newest_state(tmp_path / "cut.state") is not None
+    cut = train(one, tmp_path / "cut", resume=True)
+    name = "model/model.safetensors" if part else "adapter_model.safetensors"
+    a, b = load_file(whole / name), load_file(cut / name)
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert len((cut / "log.jsonl").read_text().splitlines()) == 5
+
+
+def test_every_layout_of_qwenvl_gives_the_same_loss_and_gradient(root: Path, tmp_path: Path) -> None:
+    logs = []
+    for b, a in ((4, 1), (1, 4)):
+        out = train(qwen(root, {}, batch=b, accumulate=a), tmp_path / f"{b}x{a}")
+        logs.append([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])
+    for name in ("loss", "grad_norm"):
+        values = np.array([[line[name] for line in log] for log in logs])
+        assert values.shape == (2, 3)
+        assert np.allclose(values, values[0], rtol=1e-3), (name, values)
+
+
+def test_qwenvl_learns_an_episode_by_heart(tmp_path: Path) -> None:
+    of = episode(6, 4)
+    folder, data = qwen_base(tmp_path / "base"), prepare(tmp_path / "data", [of])
+    one = qwen_recipe(folder, data, {"epochs": 30.0}, lora=Lora(16, 16, 0.0))
+    loaded = load(train(one, tmp_path / "out"))
+    predictor = Predictor(loaded)
+    said = [predictor.predict(of.history(t)) for t in range(4)]
+    assert [s[0] for s in said] == [loaded.grammar.language.say(step.action) for step in of.steps]
+    assert [s[1] for s in said] == [loaded.grammar.language.parse(s[0]) for s in said]

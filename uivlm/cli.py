@@ -26,7 +26,9 @@ app = typer.Typer(
 )  # fmt: skip
 screen = Console(width=None if sys.stdout.isatty() else 120)  # room for the tables in a log
 errors = Console(stderr=True)
-MODEL_EXTRA = ("torch", "transformers", "peft", "tokenizers", "safetensors", "datasets", "accelerate")
+MODEL_EXTRA = (
+    "torch", "transformers", "peft", "tokenizers", "safetensors", "datasets", "accelerate", "tiktoken",
+)  # fmt: skip
 
 
 Kind = Literal["sim", "adb"]  # which phone

@@ -9,7 +9,7 @@ import importlib.util
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -39,6 +39,28 @@ class LlamaVit:
     base: str  # folder of a bridge base, or "tiny": the one that comes with this package
     lora: Lora = field(default_factory=Lora)
     kind: Literal["llama_vit"] = "llama_vit"
+
+
+@dataclass(frozen=True, slots=True)
+class QwenVL:
+    """The original Qwen-VL of `models/qwen_vl`. LoRA as it stands; Q-LoRA with `quantise`; `lora` None: full
+    fine-tuning of the language model and the resampler."""
+
+    base: str  # folder in the original's format, or an id on the model hub
+    lora: Lora | None = field(default_factory=Lora)
+    quantise: Literal["nf4", "int8", None] = None  # how the frozen language model is kept (bitsandbytes)
+    long_context: Literal["none", "original"] = "none"  # "none": training and acting read alike
+    context: int | None = None  # most tokens of a sentence; None: what the base was made for
+    kind: Literal["qwen_vl"] = "qwen_vl"
+
+    def __post_init__(self) -> None:
+        if self.context is not None:
+            _at_least("model.context", self.context, 1)
+        if self.lora is None and self.quantise is not None:
+            raise RecipeError(
+                f"model.quantise is {self.quantise!r}, but quantised weights cannot be trained: set model.quantise "
+                "to null, or keep model.lora"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +107,38 @@ class Train:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     name: str
-    model: LlamaVit
+    model: LlamaVit | QwenVL
     grammar: GrammarPart
     data: Data
     train: Train
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, QwenVL) and self.model.quantise is not None and self.train.zero == 3:
+            raise RecipeError(
+                f"train.zero is 3, which cannot share out quantised weights (model.quantise {self.model.quantise!r}): "
+                "set train.zero to 2 or less"
+            )
+        if self.model.lora is None:
+            _check_full(self.train)
+
+
+def _check_full(train: Train) -> None:
+    """What full fine-tuning (model.lora null) asks of the rest."""
+    if train.zero == 3:
+        raise RecipeError(
+            "train.zero is 3, under which no process holds the weights that full fine-tuning (model.lora null) "
+            "has to save: set train.zero to 2 or less"
+        )
+    if train.precision == "bfloat16" and train.zero == 0:
+        raise RecipeError(
+            "full fine-tuning (model.lora null) in bfloat16 would lose its small steps: set train.precision to "
+            "float32, or train.zero to 1 or 2, which keeps float32 copies"
+        )
+    if train.keep_features:
+        raise RecipeError(
+            "train.keep_features keeps what a frozen vision tower said, but full fine-tuning (model.lora null) "
+            "trains its resampler: set train.keep_features to false"
+        )
 
 
 def _at_least(name: str, value: float, least: float) -> None:
@@ -126,7 +176,8 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
         node = tree
         for part in parts:
             node = node.get(part) if isinstance(node, dict) else None  # type: ignore[assignment]
-        if not equals or not isinstance(node, dict) or last not in node or isinstance(node[last], dict):
+        known = equals and isinstance(node, dict) and last in node
+        if not known or (value != "null" and isinstance(node[last], dict)):  # a part can be left out only
             raise RecipeError(
                 f"--set {setting!r}: no such setting; write part.field=value with a field of the recipe"
             )
@@ -166,13 +217,23 @@ def _build(kind: Any, value: Any, where: str) -> Any:
             )
         return value
     if isinstance(kind, UnionType):
-        return (
-            value
-            if value is None
-            else _build(next(k for k in get_args(kind) if k is not type(None)), value, where)
-        )
+        if value is None and NoneType in get_args(kind):
+            return None
+        return _build(_chosen([k for k in get_args(kind) if k is not NoneType], value, where), value, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         raise RecipeError(f"{where} is {value!r}: it must be of type {kind.__name__}")
     return value
+
+
+def _chosen(kinds: list[Any], value: Any, where: str) -> Any:
+    """Which of several tables the value is, by its `kind`."""
+    if len(kinds) == 1 or not isinstance(value, dict):
+        return kinds[0]
+    by_name = {get_args(get_type_hints(each)["kind"])[0]: each for each in kinds}
+    if value.get("kind") not in by_name:
+        raise RecipeError(
+            f"{where}.kind is {value.get('kind')!r}: it must be one of {', '.join(map(repr, by_name))}"
+        )
+    return by_name[value["kind"]]

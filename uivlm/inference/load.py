@@ -1,6 +1,6 @@
 """A checkpoint folder becomes a model that answers. Strict: whatever is wrong is told in one sentence.
 
-In: the folder that `uivlm train` wrote. Out: the module with its adapters merged, its reader and its grammar.
+In: the folder that `uivlm train` wrote. Out: the module ready to act, its reader and its grammar.
 """
 
 import json
@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 from uivlm import recipe as recipes
-from uivlm.models.lora import ADAPTER_CONFIG, ADAPTERS, PROJECTOR, load_adapters, merged
-from uivlm.models.model import Reader, build, grammar
+from uivlm.models import tune
+from uivlm.models.model import Reader, grammar
 from uivlm.sentences.sentence import Grammar
 
 RECIPE = "recipe.json"
-NEEDED = (RECIPE, ADAPTERS, ADAPTER_CONFIG, PROJECTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,7 @@ class Loaded:
     grammar: Grammar
     recipe: recipes.Recipe
     name: str  # of the folder
+    reuse: bool = True  # do keys and values of a prompt's beginning serve a longer prompt?
 
 
 def load(folder: str | Path, asked: Grammar | None = None) -> Loaded:
@@ -37,22 +37,31 @@ def load(folder: str | Path, asked: Grammar | None = None) -> Loaded:
         raise ValueError(
             f"the checkpoint {root} speaks {spoken}, asked for is {asked}: use the checkpoint's own"
         )
-    built = build(recipe)
-    module = merged(load_adapters(built, root))
-    if torch.cuda.is_available():
+    built, module = tune.load(recipe, root)
+    if torch.cuda.is_available() and not built.quantised:
         module.cuda()
-    return Loaded(module, built.reader, spoken, recipe, root.resolve().name)
+    return Loaded(module, built.reader, spoken, recipe, root.resolve().name, built.reuse)
 
 
 def read_recipe(folder: str | Path) -> recipes.Recipe:
-    """The recipe in a checkpoint folder, once its files are known to be there."""
+    """The recipe in a checkpoint folder, once it is known to hold that recipe's weights and no others."""
     root = Path(folder)
     if not root.is_dir():
         raise ValueError(f"there is no checkpoint folder {root}: `uivlm train` makes one")
-    for name in NEEDED:
-        if not (root / name).is_file():
-            raise ValueError(f"the folder {root} is no checkpoint: it has no {name}")
+    if not (root / RECIPE).is_file():
+        raise ValueError(f"the folder {root} is no checkpoint: it has no {RECIPE}")
     try:
-        return recipes.from_dict(json.loads((root / RECIPE).read_text("utf-8")))
+        recipe = recipes.from_dict(json.loads((root / RECIPE).read_text("utf-8")))
     except ValueError as error:
         raise ValueError(f"{root / RECIPE} is no recipe of this version ({error})") from error
+    needed = tune.files(recipe)
+    for name in tune.ALL:
+        there = (root / name).exists()
+        if name in needed and not there:
+            raise ValueError(f"the folder {root} is no checkpoint: it has no {name}")
+        if there and name not in needed:
+            raise ValueError(
+                f"the folder {root} holds {name}, which a {recipe.model.kind} checkpoint like this one has not: "
+                "it is not as `uivlm train` wrote it"
+            )
+    return recipe

@@ -31,8 +31,7 @@ class Predictor:
     def predict(self, history: History) -> tuple[str, Action | NotAnAction, float]:
         """(words, action, product of the probabilities of the said tokens, its end among them)"""
         with self.lock, torch.inference_mode():
-            if not self.reuse:
-                self._forget()
+            self._begin()
             try:
                 said, ended, confidence = self._answer(history)
             except BaseException:
@@ -49,9 +48,15 @@ class Predictor:
     def next_logits(self, history: History) -> Tensor:
         """Logits [V] of the first token of the answer."""
         with self.lock, torch.inference_mode():
-            if not self.reuse:
-                self._forget()
+            self._begin()
             return self._read(history)[0]
+
+    def _begin(self) -> None:
+        """Forget what must not be used again: all of it, or the prefix of a model for which it would be wrong."""
+        if not self.reuse:
+            self._forget()
+        elif not self.loaded.reuse:
+            self.prefix = Prefix()
 
     def _forget(self) -> None:
         self.features = Features(self.loaded.module, self.loaded.reader)

@@ -151,13 +151,6 @@ class LlamaVit(PreTrainedModel):
         return CausalLMOutputWithPast(logits=logits)
 
 
-def nll(outputs: CausalLMOutputWithPast, labels: Tensor) -> Tensor:
-    """Nats summed over trained tokens, from a forward that was given `labels`."""
-    targets = labels[:, 1:]
-    assert outputs.logits is not None
-    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="sum")
-
-
 class Reader:
     """How the bridge reads: its Encoder. Control ids lie above the tokenizer's own, out of the reach of text."""
 

@@ -1,4 +1,4 @@
-"""LoRA on the language model's linear layers (PEFT), the projection trained whole, everything else frozen.
+"""LoRA on the language model's linear layers (PEFT), a bridge's projection trained whole, everything else frozen.
 
 In: a model as `model.build` made it. Out: the same with adapters; and those adapters as files in PEFT's names.
 """
@@ -39,6 +39,7 @@ def targets(module: nn.Module, pattern: str) -> list[str]:
 
 def adapt(built: Built, seed: int) -> PeftModel:
     """The module with fresh adapters (B = 0: it still computes what the base computes), ready to train."""
+    assert built.lora is not None, "full fine-tuning has no adapters"
     targets(built.module, built.targets)
     torch.manual_seed(seed)  # before the adapters are made: their A is random
     config = LoraConfig(
@@ -55,26 +56,28 @@ def trained_names(model: nn.Module) -> list[str]:
 
 
 def check_trained(model: nn.Module, built: Built) -> None:
-    """Exactly the adapters of every target, and the projection, are trained."""
+    """Exactly the adapters of every target, and the projection where there is one, are trained."""
     prefix = "base_model.model"
     base = model.get_submodule(prefix)
     adapted = [name for name, _ in base.named_modules() if re.fullmatch(built.targets, name)]
     expected = {f"{prefix}.{name}.lora_{half}.default.weight" for name in adapted for half in "AB"}
-    projector = base.get_submodule(built.projector)
-    expected |= {f"{prefix}.{built.projector}.{name}" for name, _ in projector.named_parameters()}
+    if built.projector is not None:
+        projector = base.get_submodule(built.projector)
+        expected |= {f"{prefix}.{built.projector}.{name}" for name, _ in projector.named_parameters()}
     differs = expected ^ set(trained_names(model))
     assert not differs, f"trained parameters differ from adapters and projection: {sorted(differs)[:4]}"
 
 
 def save_adapters(model: PeftModel, built: Built, base: str, folder: Path) -> None:
-    """Adapters and projection as three files in PEFT's names."""
-    weights = get_peft_model_state_dict(model)
+    """Adapters as two files in PEFT's names, and the projection as a third."""
+    weights = get_peft_model_state_dict(model, save_embedding_layers=False)  # no question to the model hub
     save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, folder / ADAPTERS)
     config = model.peft_config["default"].to_dict()
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     text = json.dumps(config, indent=1, sort_keys=True, default=_plain)
     (folder / ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
-    save_projector(model, built, folder)
+    if built.projector is not None:
+        save_projector(model, built, folder)
 
 
 def save_projector(model: PeftModel, built: Built, folder: Path) -> None:
@@ -92,7 +95,7 @@ def load_projector(model: PeftModel, built: Built, folder: Path) -> None:
 
 
 def load_adapters(built: Built, folder: Path) -> PeftModel:
-    """The model with the adapters and projection of a folder; ValueError where they do not fit it exactly."""
+    """The model with a folder's adapters and projection; ValueError where they do not fit it exactly."""
     try:
         told = json.loads((folder / ADAPTER_CONFIG).read_text("utf-8"))
         unnamed = {"base_model_name_or_path": None}  # ours are not PEFT's to find: it would warn
@@ -103,9 +106,11 @@ def load_adapters(built: Built, folder: Path) -> PeftModel:
         raise ValueError(f"{folder / ADAPTER_CONFIG} does not describe LoRA adapters ({error})") from error
     model = _wrap(built, config)
     weights = read_weights(folder / ADAPTERS)
-    check_weights(folder / ADAPTERS, weights, get_peft_model_state_dict(model))
+    wanted = get_peft_model_state_dict(model, save_embedding_layers=False)
+    check_weights(folder / ADAPTERS, weights, wanted)
     set_peft_model_state_dict(model, weights)
-    load_projector(model, built, folder)
+    if built.projector is not None:
+        load_projector(model, built, folder)
     return model
 
 
@@ -119,13 +124,15 @@ def merged(model: PeftModel) -> nn.Module:
 def _wrap(built: Built, config: LoraConfig) -> PeftModel:
     model = get_peft_model(built.module, config)
     assert isinstance(model, PeftModel)
-    # In float32 like the adapters: steps of 1e-5 vanish in bfloat16.
-    _projector(model, built).float().requires_grad_(True)
+    model.peft_config["default"].base_model_name_or_path = ""  # else PEFT reads or asks for it at every save
+    if built.projector is not None:  # in float32 like the adapters: steps of 1e-5 vanish in bfloat16
+        _projector(model, built).float().requires_grad_(True)
     check_trained(model, built)
     return model
 
 
 def _projector(model: PeftModel, built: Built) -> nn.Module:
+    assert built.projector is not None
     return model.base_model.model.get_submodule(built.projector)  # type: ignore[union-attr]
 
 

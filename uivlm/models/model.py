@@ -3,17 +3,21 @@
 In: a recipe. Out: the frozen base module in evaluation mode, how it reads, its loss, and what of it is trained.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from uivlm import recipe as recipes
 from uivlm.models import llama_vit
 from uivlm.models.bridge_folder import load_base
-from uivlm.sentences.encode import Encoder
+from uivlm.models.quantise import quantised
+from uivlm.models.qwen_vl import files as qwen_files
+from uivlm.models.qwen_vl import model as qwen_vl
+from uivlm.models.qwen_vl.reader import Reader as QwenReader
+from uivlm.sentences.encode import IGNORE, Encoder
 from uivlm.sentences.sentence import Grammar
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -53,22 +57,67 @@ class Built:
 
     module: nn.Module
     reader: Reader
-    nll: Callable[
-        [Any, Tensor], Tensor
-    ]  # (outputs, labels) -> nats summed over trained tokens; shifts itself
-    lora: recipes.Lora
+    lora: recipes.Lora | None  # None: full fine-tuning
     targets: str  # regex of the linear layers that carry adapters
-    projector: str  # name of the submodule that is trained whole
+    projector: str | None = None  # name of the submodule that is trained whole beside the adapters
+    full: str | None = None  # regex of the parameters that full fine-tuning trains
+    quantised: bool = (
+        False  # then adapters are not merged: rounding the sum again would lose what they learned
+    )
+    recompute: bool = False  # activations are computed again in the backward: the model fills a GPU
+    reuse: bool = True  # do keys and values of a beginning stay right when the sentence grows?
 
 
 def build(recipe: recipes.Recipe) -> Built:
+    dtype = DTYPES[recipe.train.precision]
     match recipe.model:
         case recipes.LlamaVit(base=base, lora=lora):
-            folder = llama_vit.TINY if base == "tiny" else base
-            module, tokenizer = load_base(folder, DTYPES[recipe.train.precision])
-            reader = llama_vit.Reader(tokenizer, module.config)
-            return Built(module, reader, llama_vit.nll, lora, llama_vit.TARGETS, "projection")
+            bridge, tokenizer = load_base(llama_vit.TINY if base == "tiny" else base, dtype)
+            reader = llama_vit.Reader(tokenizer, bridge.config)
+            return Built(bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model))
+        case recipes.QwenVL() as part:
+            return _qwen_vl(part, dtype)
+
+
+def projector(part: recipes.LlamaVit | recipes.QwenVL) -> str | None:
+    """Name of the submodule that is trained whole beside the adapters; known before anything is loaded."""
+    match part:
+        case recipes.LlamaVit():
+            return "projection"
+        case recipes.QwenVL():
+            return None
 
 
 def grammar(recipe: recipes.Recipe) -> Grammar:
     return Grammar(**asdict(recipe.grammar))
+
+
+def nll(outputs: Any, labels: Tensor) -> Tensor:
+    """Nats summed over trained tokens, from a forward that was given `labels`; shifts itself."""
+    targets = labels[:, 1:]
+    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="sum")
+
+
+def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype) -> Built:
+    kept = {} if part.quantise is None else quantised(part.quantise, dtype)
+    tokens = qwen_files.load_tokens(part.base)
+    module = qwen_files.load(part.base, dtype, part.long_context, **kept)
+    reader = QwenReader(tokens, module.config)
+    if part.context is not None:
+        if part.context > module.config.max_position_embeddings:
+            raise ValueError(
+                f"model.context is {part.context}, the model of {part.base} has positions for "
+                f"{module.config.max_position_embeddings} tokens: lower it"
+            )
+        reader.context = part.context
+    return Built(
+        module,
+        reader,
+        part.lora,
+        qwen_vl.TARGETS,
+        projector(part),
+        full=qwen_vl.FULL,
+        quantised=part.quantise is not None,
+        recompute=True,
+        reuse=part.long_context == "none",  # "original" turns keys by a factor of the prompt's length
+    )

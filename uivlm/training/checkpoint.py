@@ -1,7 +1,7 @@
 """The checkpoint folder: what inference needs and nothing else, complete or absent.
 
-In: a model with adapters, its recipe, the run's figures. Out: exactly the files of FILES, written under a temporary
-name and then renamed.
+In: a trained model, its recipe, the run's figures. Out: exactly the files of `files`, written under a temporary name
+and then renamed.
 """
 
 import json
@@ -11,15 +11,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel
+from torch import nn
 
 from uivlm import recipe as recipes
-from uivlm.models.lora import ADAPTER_CONFIG, ADAPTERS, PROJECTOR, adapt, save_adapters
+from uivlm.models import tune
 from uivlm.models.model import Built, build
 
 RECIPE, CARD, LOG = "recipe.json", "card.json", "log.jsonl"
-FILES = (ADAPTERS, ADAPTER_CONFIG, PROJECTOR, RECIPE, CARD, LOG)
 LIBRARIES = ("torch", "transformers", "peft")
+
+
+def files(recipe: recipes.Recipe) -> tuple[str, ...]:
+    return (*tune.files(recipe), RECIPE, CARD, LOG)
 
 
 def refuse_existing(out: Path) -> None:
@@ -29,7 +32,7 @@ def refuse_existing(out: Path) -> None:
 
 def save(
     out: Path,
-    model: PeftModel,
+    model: nn.Module,
     built: Built,
     recipe: recipes.Recipe,
     data: dict[str, Any] | None,
@@ -41,20 +44,20 @@ def save(
     fresh = out.with_name(f"{out.name}.tmp")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    save_adapters(model, built, recipe.model.base, fresh)
+    tune.save(model, built, recipe.model.base, fresh)
     write_json(fresh / RECIPE, recipes.to_dict(recipe))
-    write_json(fresh / CARD, _card(model, recipe, data, wall_s))
+    write_json(fresh / CARD, _card(model, built, recipe, data, wall_s))
     (fresh / LOG).write_text(log, "utf-8")
-    assert {file.name for file in fresh.iterdir()} == set(FILES)
+    assert {file.name for file in fresh.iterdir()} == set(files(recipe))
     os.replace(fresh, out)
     return out
 
 
 def base_checkpoint(recipe: recipes.Recipe, out: str | Path) -> Path:
-    """The untuned base as a checkpoint (adapters with B = 0), so that it is scored by the same path."""
+    """The untuned base as a checkpoint (adapters, if any, with B = 0), so that it is scored by the same path."""
     refuse_existing(Path(out))
     built = build(recipe)
-    return save(Path(out), adapt(built, recipe.train.seed), built, recipe, None, 0.0, "")
+    return save(Path(out), tune.begin(built, recipe.train.seed), built, recipe, None, 0.0, "")
 
 
 def describe(meta: dict[str, Any], split: str, episodes: int, steps: int, sentences: int) -> dict[str, Any]:
@@ -68,17 +71,19 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def _card(
-    model: PeftModel, recipe: recipes.Recipe, data: dict[str, Any] | None, wall_s: float
+    model: nn.Module, built: Built, recipe: recipes.Recipe, data: dict[str, Any] | None, wall_s: float
 ) -> dict[str, Any]:
     sizes = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
     adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
+    others = "projection" if built.projector is not None else "weights"
+    trainable = {"adapters": adapters, others: sum(sizes.values()) - adapters}
     return {
         "name": recipe.name,
         "data": data,
         "grammar": recipes.to_dict(recipe)["grammar"],
         "seed": recipe.train.seed,
-        "trainable_parameters": {"adapters": adapters, "projection": sum(sizes.values()) - adapters},
-        "parameters": sum(value.numel() for value in model.parameters()),
+        "trainable_parameters": {name: number for name, number in trainable.items() if number},
+        "parameters": built.module.num_parameters(),  # type: ignore[operator]  # it knows how 4 bits are counted
         "versions": {library: version(library) for library in LIBRARIES},
         "wall_s": round(wall_s, 1),
     }

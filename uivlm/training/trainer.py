@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from rich.console import Console
 from rich.text import Text
 from torch import Tensor, nn
@@ -21,8 +20,8 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from uivlm import recipe as recipes
-from uivlm.models.lora import adapt, load_projector, save_projector
-from uivlm.models.model import Built, Reader, build, grammar
+from uivlm.models import tune
+from uivlm.models.model import Built, Reader, build, grammar, nll
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.store import Episodes, Prepared
 from uivlm.training import checkpoint
@@ -30,6 +29,11 @@ from uivlm.training.collator import WORKERS, Collator, Order, Row, Windows
 from uivlm.training.features import Kept, keep
 from uivlm.training.progress import Progress, newest_state
 from uivlm.training.zero import deepspeed
+
+RECOMPUTE: dict[str, Any] = {
+    "gradient_checkpointing": True,
+    "gradient_checkpointing_kwargs": {"use_reentrant": False},
+}
 
 
 def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
@@ -39,8 +43,8 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     state = open_state(folder, recipe, resume)
     prepared, episodes = open_data(recipe)
     built = build(recipe)
-    model = adapt(built, recipe.train.seed)
-    if torch.cuda.is_available():
+    model = tune.begin(built, recipe.train.seed)
+    if torch.cuda.is_available() and not built.quantised:
         model.cuda()
     state.mkdir(parents=True, exist_ok=True)  # only now: a refused run leaves nothing behind
     checkpoint.write_json(state / checkpoint.RECIPE, recipes.to_dict(recipe))
@@ -49,7 +53,7 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     trainer = _trainer(recipe, built, model, rows, state)
     latest = newest_state(state) if resume else None
     if latest:
-        load_projector(model, built, latest)
+        tune.load_extra(model, built, latest)
     trainer.train(resume_from_checkpoint=str(latest) if latest else None)
     steps = sum(place.num_rows for place in episodes.places)
     data = checkpoint.describe(prepared.meta, recipe.data.split, len(episodes), steps, len(rows))
@@ -152,15 +156,14 @@ def _rows(recipe: recipes.Recipe, built: Built, episodes: Episodes, state: Path)
 
 
 def _trainer(
-    recipe: recipes.Recipe, built: Built, model: PeftModel, rows: Windows | Kept, state: Path
+    recipe: recipes.Recipe, built: Built, model: nn.Module, rows: Windows | Kept, state: Path
 ) -> Trainer:
     def loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int) -> Tensor:
-        return built.nll(outputs, labels) / num_items_in_batch
+        return nll(outputs, labels) / num_items_in_batch
 
     kept = isinstance(rows, Kept)
-    args = arguments(
-        recipe, state, workers=0 if kept else WORKERS
-    )  # kept rows are ready: a worker would only copy
+    workers = 0 if kept else WORKERS  # kept rows are ready: a worker would only copy
+    args = arguments(recipe, state, workers, built.recompute)
     screen_tokens = int((rows[0].input_ids == built.reader.placeholder).sum()) // rows[0].num_screens
     trainer = _Trainer(
         model=model,
@@ -168,7 +171,7 @@ def _trainer(
         data_collator=Collator(built.reader.pad, built.reader.placeholder, screen_tokens),
         train_dataset=rows,
         compute_loss_func=loss,
-        callbacks=[Progress(state, lambda folder: save_projector(model, built, folder))],
+        callbacks=[Progress(state, lambda folder: tune.save_extra(model, built, folder))],
     )
     trainer.remove_callback(PrinterCallback)
     step = recipe.train.batch * recipe.train.accumulate * args.world_size
@@ -176,7 +179,7 @@ def _trainer(
     return trainer
 
 
-def arguments(recipe: recipes.Recipe, state: Path, workers: int) -> TrainingArguments:
+def arguments(recipe: recipes.Recipe, state: Path, workers: int, recompute: bool) -> TrainingArguments:
     part = recipe.train
     return TrainingArguments(
         output_dir=str(state),
@@ -192,6 +195,7 @@ def arguments(recipe: recipes.Recipe, state: Path, workers: int) -> TrainingArgu
         optim="adamw_torch_fused",
         bf16=part.precision == "bfloat16" and part.zero > 0,  # else the weights' own type decides
         deepspeed=deepspeed(part.zero),
+        **(RECOMPUTE if recompute else {}),
         seed=part.seed,
         use_cpu=not torch.cuda.is_available(),
         dataloader_num_workers=workers,

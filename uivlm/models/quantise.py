@@ -1,0 +1,38 @@
+"""Linear layers of a frozen language model in 4 or 8 bits (bitsandbytes): the base of Q-LoRA (Dettmers et al. 2023).
+
+In: how the recipe wants them kept. Out: what transformers' `from_pretrained` needs to read weights so.
+"""
+
+import os
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import torch
+from transformers import BitsAndBytesConfig
+
+WHOLE = [
+    "transformer.visual",
+    "lm_head",
+]  # modules that keep their precision, by the beginning of their names
+
+
+def quantised(how: Literal["nf4", "int8"], dtype: torch.dtype) -> dict[str, Any]:
+    """Weights go to their device while they are read: once quantised, some kinds cannot be moved."""
+    if find_spec("bitsandbytes") is None:
+        raise ValueError(
+            f"model.quantise is {how!r}, but bitsandbytes is not installed here: install uivlm with its `gpu` extra, "
+            "or set model.quantise to null"
+        )
+    match how:
+        case "nf4":
+            config = BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=dtype,
+                llm_int8_skip_modules=WHOLE,
+            )
+        case "int8":
+            config = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=WHOLE)
+    place = int(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.is_available() else "cpu"
+    return {"quantization_config": config, "device_map": {"": place}}

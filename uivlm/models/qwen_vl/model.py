@@ -1,0 +1,181 @@
+"""Qwen-VL: a language model that reads screens as runs of placeholder ids between `<img>` and `</img>`.
+
+In: token ids and the screens' pixels, in the order of the runs over the flattened batch. Out: next-token logits.
+Names of weights are the original's, so that its checkpoints and the adapters made for it fit.
+
+Shapes: B rows, T tokens, N screens, Q visual tokens a screen, S pixels a side, D width, V vocabulary.
+"""
+
+from typing import Any, cast
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from uivlm.models.qwen_vl.config import QwenVLConfig
+from uivlm.models.qwen_vl.text import Block, Positions, RMSNorm, causal_mask, ntk_alpha, positions
+from uivlm.models.qwen_vl.vision import CrossAttention, Resampler, VisionTower
+from uivlm.sentences.encode import IGNORE
+
+TARGETS = r"transformer\.h\.\d+\.(attn\.(c_attn|c_proj)|mlp\.(w1|w2|c_proj))"  # LoRA
+# Full fine-tuning, as in the original's scripts: the language model and the resampler. Its positions are a constant.
+FULL = r"transformer\.(wte|h|ln_f)\..*|lm_head\..*|transformer\.visual\.attn_pool\.(?!pos_embed$).*"
+
+
+class Transformer(nn.Module):
+    """The original's module of this name: embeddings, blocks, final norm, and the vision tower."""
+
+    def __init__(self, config: QwenVLConfig) -> None:
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.h = nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers))
+        self.ln_f = RMSNorm(config.hidden_size, config.layer_norm_epsilon)
+        self.visual = VisionTower(config)
+
+    def forward(self, x_BTD: Tensor, at: Positions, past: Cache | None) -> Tensor:
+        for block in self.h:
+            x_BTD = block(x_BTD, at, past_key_values=past)
+        return cast(Tensor, self.ln_f(x_BTD))
+
+
+class QwenVL(PreTrainedModel, GenerationMixin):
+    config_class = QwenVLConfig
+    config: QwenVLConfig
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["Block", "VisionBlock"]  # noqa: RUF012
+
+    def __init__(self, config: QwenVLConfig) -> None:
+        super().__init__(config)
+        self.transformer = Transformer(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def get_input_embeddings(self) -> nn.Module:
+        return cast(nn.Module, self.transformer.wte)
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.transformer.wte = cast(nn.Embedding, value)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return cast(nn.Module, self.lm_head)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)  # type: ignore[no-untyped-call]
+        std = self.config.initializer_range
+        match module:
+            case VisionTower():
+                raw = [module.positional_embedding, module.proj]
+            case Resampler():
+                raw = [module.pos_embed, module.query]
+            case CrossAttention():
+                raw = [module.in_proj_weight]
+                init.zeros_(module.in_proj_bias)
+            case _:
+                raw = []
+        for value in raw:
+            init.normal_(value, std=std)
+
+    def look(self, pixels: Tensor) -> Tensor:
+        """[N, 3, S, S] -> [N, Q, D]: the visual tokens of each screen."""
+        return cast(Tensor, self.transformer.visual(pixels))
+
+    def embed(self, input_ids: Tensor, features: Tensor | None, continued: bool = False) -> Tensor:
+        """[B, T] ids and [N, Q, D] features -> [B, T, D]. `continued`: a row may begin inside a screen's run."""
+        places = input_ids == self.config.placeholder
+        self._check_places(places, features, continued)
+        embeds_BTD = self.transformer.wte(input_ids)
+        if features is None:
+            return cast(Tensor, embeds_BTD)
+        # Out of place: the embeddings may be a leaf that wants a gradient.
+        return cast(Tensor, embeds_BTD.masked_scatter(places[..., None], features.to(embeds_BTD)))
+
+    def _check_places(self, places_BT: Tensor, features: Tensor | None, continued: bool) -> None:
+        """As many places as visual tokens, in runs of one screen each."""
+        found, given = int(places_BT.sum()), 0 if features is None else features.shape[:-1].numel()
+        if found != given:
+            raise ValueError(
+                f"{found} places for visual tokens in the text, {given} visual tokens from the screens"
+            )
+        edges = torch.nn.functional.pad(places_BT.int(), (1, 1)).diff()
+        starts, ends = (edges == 1).nonzero(), (edges == -1).nonzero()  # (row, place) pairs, row by row
+        lengths = ends[:, 1] - starts[:, 1]
+        if continued:
+            lengths = lengths[starts[:, 1] > 0]
+        wrong = lengths[lengths != self.config.queries]
+        if len(wrong):
+            raise ValueError(
+                f"a screen has {int(wrong[0])} places in the text, its visual tokens are {self.config.queries}"
+            )
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixels: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        features: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        **_: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits [B, T, V], of the last `logits_to_keep` (0: all); with `labels`, of those that predict a trained
+        token: [trained tokens, V]. Positions are places in the padded rows; `position_ids` is ignored.
+        """
+        if use_cache and past_key_values is None and labels is None:
+            past_key_values = DynamicCache()
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if inputs_embeds is None:
+            assert input_ids is not None, "input_ids or inputs_embeds"
+            if features is None and pixels is not None and len(pixels):
+                features = self.look(pixels)
+            inputs_embeds = self.embed(input_ids, features, continued=past > 0)
+            if features is None and self._must_look():
+                inputs_embeds = inputs_embeds + self._look_at_nothing()
+        at = self._positions(inputs_embeds, attention_mask, past_key_values, past)
+        hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
+        if labels is not None:
+            logits = self.lm_head(hidden_BTD[:, :-1][labels[:, 1:] != IGNORE])
+        else:
+            logits = self.lm_head(hidden_BTD[:, -logits_to_keep:])
+        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+
+    def _positions(
+        self, embeds_BTD: Tensor, attention_mask: Tensor | None, cache: Cache | None, past: int
+    ) -> Positions:
+        """Long context "original": dynamic NTK and logn attention, in evaluation only, as the original has them."""
+        config, num_tokens = self.config, embeds_BTD.shape[1]
+        mask = None
+        if (attention_mask is not None and not bool(attention_mask.all())) or (past and num_tokens > 1):
+            mask = causal_mask(attention_mask, past, num_tokens, embeds_BTD.device)
+        original = config.long_context == "original" and not self.training
+        alpha = 1.0
+        if original and config.use_dynamic_ntk:
+            # Decoding keeps the factor of its prefill: the keys in the cache were turned by it.
+            fresh = ntk_alpha(past + num_tokens, config.seq_length)
+            alpha = getattr(cache, "ntk_alpha", fresh) if past else fresh
+            if cache is not None:
+                cache.ntk_alpha = alpha  # type: ignore[attr-defined]
+        places = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
+        return positions(config, places, alpha, original and config.use_logn_attn, mask)
+
+    def _must_look(self) -> bool:
+        """In distributed training every process runs the same modules, also one whose rows have no screen."""
+        return self.training and torch.distributed.is_available() and torch.distributed.is_initialized()
+
+    def _look_at_nothing(self) -> Tensor:
+        size = self.transformer.visual.image_size
+        black = torch.zeros(1, 3, size, size, device=self.lm_head.weight.device)
+        return self.look(black).mean() * 0
+
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Screens are read with the prompt, not again with each new token."""
+        inputs: dict[str, Any] = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
+        if not kwargs.get("is_first_iteration") and kwargs.get("use_cache", True):
+            inputs |= {"pixels": None, "features": None}
+        return inputs
