@@ -31,6 +31,8 @@ INDEX ?= 0
 PYTHON ?= $(shell for one in python3 python3.12 python3.11 python3.13 python; do \
 	"$$one" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$one" && break; done)
 EXTRAS := model,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
+# Qwen-VL's whole vocabulary for the tests; the package's own dependencies are not needed.
+VOCABULARY := qwen-agent==0.0.34
 
 # What a default needs and is not there yet is made first; a DATA, CKPT or SOURCE of one's own must be there.
 made = $(if $(filter $(1),$(2)),$(3))
@@ -62,15 +64,17 @@ setup: .venv/.ready ## .venv with everything that the other targets need
 		fi; \
 	fi
 	@echo "installing .[$(EXTRAS)] into .venv: a minute or two"
-	@links="$${PIP_FIND_LINKS:-$$("$(PYTHON)" -m pip config get global.find-links 2>/dev/null || true)}"; \
+	@set -e; links="$${PIP_FIND_LINKS:-$$("$(PYTHON)" -m pip config get global.find-links 2>/dev/null || true)}"; \
 	if command -v uv >/dev/null; then \
 		test -x $(PY) || uv venv --quiet --python "$(PYTHON)" .venv; \
 		export UV_FIND_LINKS="$${UV_FIND_LINKS:-$$(echo $$links | tr ' ' ',')}"; \
 		test -n "$$UV_FIND_LINKS" || unset UV_FIND_LINKS; \
 		uv pip install --quiet --python $(PY) -e ".[$(EXTRAS)]"; \
+		uv pip install --quiet --python $(PY) --no-deps $(VOCABULARY); \
 	else \
 		test -x $(PY) || "$(PYTHON)" -m venv .venv; \
 		$(PY) -m pip install -qq --disable-pip-version-check -e ".[$(EXTRAS)]"; \
+		$(PY) -m pip install -qq --disable-pip-version-check --no-deps $(VOCABULARY); \
 	fi
 	@touch $@
 

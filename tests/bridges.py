@@ -4,12 +4,14 @@ import base64
 import json
 from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -105,6 +107,14 @@ def qwen_base(folder: Path, context: int = 512, spread: float = 0.1) -> Path:
     ranks.write_bytes(b"\n".join(base64.b64encode(bytes([i])) + b" %d" % i for i in range(256)))
     qwen_files.save(folder, made, ranks)
     return folder
+
+
+def vocabulary() -> Path:
+    """Qwen-VL's whole vocabulary, in the package that `make setup` installs for it."""
+    spec = find_spec("qwen_agent")
+    if spec is None or spec.origin is None:
+        pytest.skip("the vocabulary is not here: pip install --no-deps qwen-agent==0.0.34")
+    return Path(spec.origin).parent / "utils" / "qwen.tiktoken"
 
 
 def qwen_recipe(base_folder: Path, data: Path, train: dict[str, Any] | None = None, **part: Any) -> Recipe:

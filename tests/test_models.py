@@ -256,13 +256,9 @@ def test_seed_decides_the_adapters(small: Recipe) -> None:
 
 def shaken(built: Built) -> "lora.PeftModel":
     """Adapters and projection away from where they begin."""
-    model = lora.adapt(built, 0)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for value in model.parameters():
-            if value.requires_grad:
-                value += 0.05 * torch.randn_like(value)
-    return model.eval()
+    model = shaken_by(lora.adapt(built, 0))
+    assert isinstance(model, lora.PeftModel)
+    return model
 
 
 @torch.inference_mode()

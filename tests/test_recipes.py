@@ -1,6 +1,5 @@
 """Recipes: each one loads, survives JSON, and trains through the real command line at tiny size."""
 
-import base64
 import json
 import math
 import os
@@ -10,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bridges import base, episode, prepare, qwen_base
+from bridges import base, episode, prepare, qwen_base, vocabulary
 from typer.testing import CliRunner
 
 from uivlm.actions.action import Point, Swipe
 from uivlm.cli import app
 from uivlm.models.model import grammar
-from uivlm.models.qwen_vl.tokens import Tokens
+from uivlm.models.qwen_vl.tokens import Tokens, read_ranks
 from uivlm.recipe import (
     Data,
     GrammarPart,
@@ -132,8 +131,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
 def test_the_longest_sentences_of_qwenvl_fit() -> None:
     """Six screens of 258 tokens, the longest swipes before and between them, and 100 tokens of goal or typed text."""
     wanted = load(ROOT / "recipes" / "qwenvl.py")
-    lines = (ROOT / "tests" / "golden" / "qwenvl" / "ranks.tiktoken").read_text("ascii").splitlines()
-    tokens = Tokens({base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)})
+    tokens = Tokens(read_ranks(vocabulary()))
     swipe = grammar(wanted).language.say(Swipe(Point(0.105, 0.205), Point(0.305, 0.405)))
     assert swipe == "swipe from 10 20 to 30 40"
     words = len(tokens.encode(f"{swipe}\n"))

@@ -10,12 +10,12 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit
+from uivlm.models.weights import check_shapes, read_weights, shapes_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -69,36 +69,12 @@ def load_base(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[L
         raise ValueError(f"{root / TOKENIZER} cannot be read as a tokenizer ({error})") from error
     _check_ids(root, config, tokenizer)
     weights = read_weights(root / WEIGHTS)
-    check_weights(
-        root / WEIGHTS, weights, {k: v for k, v in module.state_dict().items() if k in _names(module)}
-    )
+    wanted = {k: v for k, v in module.state_dict().items() if k in _names(module)}
+    check_shapes(root / WEIGHTS, shapes_of(weights), shapes_of(wanted))
     module.load_state_dict(weights, strict=False)  # a tied lm_head is no name of its own
     nn.Module.to(module, dtype)
     nn.Module.eval(module)
     return module, tokenizer
-
-
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; ValueError where it is damaged."""
-    try:
-        return load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} is damaged or incomplete ({error}): get or make it again") from error
-
-
-def check_weights(file: Path, given: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    """Same names, same shapes; else one sentence with an example and the number of such names."""
-    if missing := sorted(wanted.keys() - given.keys()):
-        raise ValueError(f"{file} lacks {len(missing)} of {len(wanted)} weights, such as {missing[0]}")
-    if unexpected := sorted(given.keys() - wanted.keys()):
-        raise ValueError(
-            f"{file} holds {len(unexpected)} weights that the model has not, such as {unexpected[0]}"
-        )
-    for name, value in wanted.items():
-        if value.shape != given[name].shape:
-            raise ValueError(
-                f"{file}: {name} has shape {list(given[name].shape)} where the model has {list(value.shape)}"
-            )
 
 
 def _names(module: LlamaVit) -> set[str]:

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTra
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.episode import Screen
-from uivlm.sentences.encode import IGNORE
+from uivlm.models.interleave import splice, wanted_logits
 
 TINY = Path(__file__).parent / "tiny"  # the base that comes with the package
 TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
@@ -114,17 +114,10 @@ class LlamaVit(PreTrainedModel):
 
     def embed(self, input_ids: Tensor, features: Tensor | None) -> Tensor:
         """[B, T] ids and [N, S, .] features -> [B, T, D]: the projected screens stand where their placeholders stood."""
-        embeds_BTD = self.get_input_embeddings()(input_ids)
+        seen = None if features is None else self.projection(features.to(self.projection.weight.dtype))
+        tokens_VD = None if seen is None else seen.flatten(0, 1)
         places = input_ids == self.config.picture_id
-        found, given = int(places.sum()), 0 if features is None else features.shape[0] * features.shape[1]
-        if found != given:
-            raise ValueError(
-                f"{found} places for visual tokens in the text, {given} visual tokens from the screens"
-            )
-        if features is None:
-            return cast(Tensor, embeds_BTD)
-        screens = self.projection(features.to(self.projection.weight.dtype)).to(embeds_BTD.dtype)
-        return cast(Tensor, embeds_BTD.masked_scatter(places[..., None], screens))
+        return splice(self.get_input_embeddings()(input_ids), places, tokens_VD)
 
     def forward(
         self,
@@ -147,7 +140,7 @@ class LlamaVit(PreTrainedModel):
         decoder = self.language.model(
             inputs_embeds=embeds_BTD, attention_mask=attention_mask, use_cache=False
         )
-        logits = self.language.lm_head(decoder.last_hidden_state[:, :-1][labels[:, 1:] != IGNORE])
+        logits = wanted_logits(self.language.lm_head, decoder.last_hidden_state, labels)
         return CausalLMOutputWithPast(logits=logits)
 
 

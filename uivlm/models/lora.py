@@ -13,8 +13,8 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from safetensors.torch import save_file
 from torch import nn
 
-from uivlm.models.bridge_folder import check_weights, read_weights
 from uivlm.models.model import Built
+from uivlm.models.weights import check_shapes, read_weights, shapes_of
 
 ADAPTERS, ADAPTER_CONFIG, PROJECTOR = (
     "adapter_model.safetensors",
@@ -90,7 +90,7 @@ def save_projector(model: PeftModel, built: Built, folder: Path) -> None:
 def load_projector(model: PeftModel, built: Built, folder: Path) -> None:
     projector = _projector(model, built)
     weights = read_weights(folder / PROJECTOR)
-    check_weights(folder / PROJECTOR, weights, projector.state_dict())
+    check_shapes(folder / PROJECTOR, shapes_of(weights), shapes_of(projector.state_dict()))
     projector.load_state_dict(weights)
 
 
@@ -99,15 +99,13 @@ def load_adapters(built: Built, folder: Path) -> PeftModel:
     try:
         told = json.loads((folder / ADAPTER_CONFIG).read_text("utf-8"))
         unnamed = {"base_model_name_or_path": None}  # ours are not PEFT's to find: it would warn
-        config = LoraConfig(
-            **{**told, **unnamed, "inference_mode": False}
-        )  # else PEFT freezes what is checked
+        config = LoraConfig(**told | unnamed | {"inference_mode": False})  # else PEFT freezes what is checked
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / ADAPTER_CONFIG} does not describe LoRA adapters ({error})") from error
     model = _wrap(built, config)
     weights = read_weights(folder / ADAPTERS)
     wanted = get_peft_model_state_dict(model, save_embedding_layers=False)
-    check_weights(folder / ADAPTERS, weights, wanted)
+    check_shapes(folder / ADAPTERS, shapes_of(weights), shapes_of(wanted))
     set_peft_model_state_dict(model, weights)
     if built.projector is not None:
         load_projector(model, built, folder)

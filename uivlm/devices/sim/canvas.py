@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from uivlm.devices.sim.theme import Colour, Theme
 from uivlm.episode import Element, Screen
 
 ROWS = 16  # status bar in row 0, content in rows 1..14, navigation bar in row 15
@@ -21,7 +22,6 @@ WORD = 0.88  # of a column's width: the longest a word can be
 AIR = 0.012  # of the screen's width, around cards
 SMALLEST = 6  # pixels of type
 Align = Literal["left", "center"]
-Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +35,6 @@ class Box:
 
     def holds(self, y: float, x: float) -> bool:
         return self.y <= y < self.y + self.height and self.x <= x < self.x + self.width
-
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    paper: Colour
-    card: Colour
-    ink: Colour
-    faint: Colour
-    line: Colour
-    accent: Colour
-    on_accent: Colour
-
-
-ACCENTS: tuple[Colour, ...] = ((26, 98, 214), (14, 124, 102), (150, 48, 160), (196, 78, 16), (70, 84, 110))
-
-
-def theme(dark: bool, accent: int) -> Theme:
-    """A light or dark theme with one of the accent colours."""
-    colour = ACCENTS[accent % len(ACCENTS)]
-    if dark:
-        return Theme(
-            (18, 20, 24), (38, 42, 48), (236, 238, 242), (150, 156, 166), (58, 62, 70), colour, (255,) * 3
-        )
-    return Theme(
-        (250, 250, 252), (234, 237, 242), (24, 26, 30), (108, 114, 124), (214, 218, 224), colour, (255,) * 3
-    )
 
 
 @lru_cache(maxsize=64)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from random import Random
 
 from uivlm.actions.action import Point
-from uivlm.devices.sim.canvas import ACCENTS, COLUMNS, ROWS, Box, Canvas, theme
+from uivlm.devices.sim.canvas import COLUMNS, ROWS, Box, Canvas
 from uivlm.devices.sim.finger import aim
+from uivlm.devices.sim.theme import ACCENTS, SIZES, theme
 from uivlm.devices.sim.words import TIMES, lexicon
 from uivlm.episode import Screen
-
-SIZES = ((270, 540), (270, 600), (288, 576), (300, 600), (324, 648))  # width, height of the phones, pixels
 
 
 @dataclass(frozen=True, slots=True)

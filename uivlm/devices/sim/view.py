@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from uivlm.devices.sim.canvas import COLUMNS, Box, Canvas, theme
+from uivlm.devices.sim.canvas import COLUMNS, Box, Canvas
 from uivlm.devices.sim.state import Act, State
+from uivlm.devices.sim.theme import theme
 
 BOTTOM = 15  # the row of the navigation bar: content ends above it
 LONGEST = 60  # characters of typed text that are drawn

@@ -8,9 +8,8 @@ from random import Random
 from zlib import crc32
 
 from uivlm.devices.sim import words
+from uivlm.devices.sim.theme import ACCENTS, SIZES
 from uivlm.devices.sim.words import WORDINGS
-
-SIZES = ((270, 540), (270, 600), (288, 576), (300, 600), (324, 648))  # width, height in pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def make_look(rng: Random) -> Look:
         width=width,
         height=height,
         dark=rng.random() < 0.4,
-        accent=rng.randrange(5),
+        accent=rng.randrange(len(ACCENTS)),
         margin=rng.choice((0, 0, 1, 2)),
         pitch=rng.choice((1, 1, 1, 1, 2)),
         tabs_low=rng.random() < 0.5,

@@ -6,14 +6,11 @@ there with its shape, or one sentence says what is wrong. Nothing here needs tor
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import (
@@ -25,6 +22,8 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
+from uivlm.models import hub
+from uivlm.models.hub import first_line
 from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_hf.pixels import Scale, Sight
 from uivlm.models.qwen_hf.reader import Reader
@@ -52,7 +51,7 @@ def load(name: str | Path, dtype: torch.dtype = torch.bfloat16, **rest: Any) -> 
             root, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **rest
         )
     except Exception as error:  # damaged files raise nearly anything
-        raise ValueError(f"the {kind.__name__} in {root} cannot be loaded ({_line(error)})") from error
+        raise ValueError(f"the {kind.__name__} in {root} cannot be loaded ({first_line(error)})") from error
     whole, told = loaded
     for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         if names := sorted(map(str, told.get(what, ()))):
@@ -71,7 +70,7 @@ def load_reader(name: str | Path, sight: Sight | None = None) -> Reader:
     try:
         config = AutoConfig.from_pretrained(root, local_files_only=True)
     except Exception as error:
-        raise ValueError(f"{root / CONFIG} describes no {kind.__name__} ({_line(error)})") from error
+        raise ValueError(f"{root / CONFIG} describes no {kind.__name__} ({first_line(error)})") from error
     tokenizer = read_tokenizer(root / TOKENIZER)
     control = {str(token): at for at, token in tokenizer.get_added_tokens_decoder().items()}
     ids = set(control.values())
@@ -91,17 +90,7 @@ def load_reader(name: str | Path, sight: Sight | None = None) -> Reader:
 
 def fetch(name: str | Path) -> Path:
     """The folder of that name, or else what the hub has under that id, downloaded once."""
-    if (folder := Path(name)).is_dir():
-        return folder
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
-        raise ValueError(f"there is no folder {name} with a Qwen2-VL or later, and it is no hub id either")
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=FETCHED))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ValueError(
-            f"there is no folder {name}, and the model hub did not give it ({_line(error)}): name a folder with a "
-            "Qwen2-VL or later, or download it where there is a network"
-        ) from error
+    return hub.fetch(name, "Qwen2-VL or later", FETCHED)
 
 
 def architecture(root: Path) -> type[PreTrainedModel]:
@@ -121,7 +110,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(told))
     except Exception as error:  # the tokenizers library raises plain Exception
-        raise ValueError(f"{file} cannot be read as a tokenizer ({_line(error)})") from error
+        raise ValueError(f"{file} cannot be read as a tokenizer ({first_line(error)})") from error
 
 
 def read_ends(file: Path, control: dict[str, int]) -> tuple[int, int]:
@@ -173,12 +162,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         told = json.loads(file.read_text("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({_line(error)}): get it again") from error
+        raise ValueError(f"{file} is no JSON ({first_line(error)}): get it again") from error
     if not isinstance(told, dict):
         raise ValueError(f"{file} holds no table: get it again")
     return told
-
-
-def _line(error: Exception) -> str:
-    """The first line of what an error says."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

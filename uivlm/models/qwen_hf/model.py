@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.models.qwen_hf.positions import positions
-from uivlm.sentences.encode import IGNORE
 
 LANGUAGE = "model.language_model.layers"  # the part that carries adapters
 SIDE = 256  # most rows or columns of visual tokens: bfloat16 counts no further
@@ -100,16 +99,9 @@ class QwenHF(nn.Module):
     def _splice(self, input_ids: Tensor, tokens_VF: Tensor | None) -> tuple[Tensor, Tensor]:
         """Embeddings [B, T, D], and where the visual tokens are: bool [B, T]."""
         places_BT = input_ids == self.config.image_token_id
-        found, given = int(places_BT.sum()), 0 if tokens_VF is None else len(tokens_VF)
-        if found != given:
-            raise ValueError(
-                f"{found} places for visual tokens in the text, {given} visual tokens from the screens"
-            )
         embeds_BTD = self.get_input_embeddings()(input_ids)
-        if tokens_VF is None:
-            return embeds_BTD, places_BT
-        vectors = tokens_VF[:, : self.width].to(embeds_BTD)
-        return embeds_BTD.masked_scatter(places_BT[..., None], vectors), places_BT
+        vectors = None if tokens_VF is None else tokens_VF[:, : self.width]
+        return splice(embeds_BTD, places_BT, vectors), places_BT
 
     def forward(
         self,
@@ -132,7 +124,7 @@ class QwenHF(nn.Module):
             features = self.look(pixels)
         tokens_VF = _flat(features)
         embeds_BTD, places_BT = self._splice(input_ids, tokens_VF)
-        if tokens_VF is None and self._must_look():
+        if tokens_VF is None and must_look(self):
             embeds_BTD = embeds_BTD + self._look_at_nothing()
         deepstack = {}
         if tokens_VF is not None and tokens_VF.shape[1] > self.width + 2:
@@ -150,10 +142,7 @@ class QwenHF(nn.Module):
             )
             .last_hidden_state
         )
-        if labels is not None:
-            logits = self.lm_head(hidden_BTD[:, :-1][labels[:, 1:] != IGNORE])
-        else:
-            logits = self.lm_head(hidden_BTD[:, -logits_to_keep:])
+        logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _positions(
@@ -168,10 +157,6 @@ class QwenHF(nn.Module):
         if cache is not None:
             cache.places = found if before is None else torch.cat([before, found], -1)  # type: ignore[attr-defined]
         return found
-
-    def _must_look(self) -> bool:
-        """In distributed training every process runs the same modules, also one whose rows have no screen."""
-        return self.training and torch.distributed.is_available() and torch.distributed.is_initialized()
 
     def _look_at_nothing(self) -> Tensor:
         side = self.patch * self.merge

@@ -13,8 +13,8 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uivlm.models.qwen_vl.files import Shapes, shapes
 from uivlm.models.qwen_vl.model import QwenVL
+from uivlm.models.weights import check_shapes, shapes_in, shapes_of
 
 CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 
@@ -26,13 +26,7 @@ def attach(module: QwenVL, folder: str | Path) -> PeftModel:
         raise ValueError(f"the folder {root} holds no adapters: it needs {CONFIG} and {' or '.join(WEIGHTS)}")
     model = get_peft_model(module, _config(root))
     assert isinstance(model, PeftModel)
-    wanted: Shapes = {name: tuple(value.shape) for name, value in get_peft_model_state_dict(model).items()}
-    found = shapes(file)
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            raise ValueError(
-                f"{file} does not fit: {name} is {_said(found, name)} there, {_said(wanted, name)} in the model"
-            )
+    check_shapes(file, shapes_in(file), shapes_of(get_peft_model_state_dict(model)))
     set_peft_model_state_dict(model, _read(file))
     model.requires_grad_(False)
     return cast(PeftModel, model.eval())
@@ -54,7 +48,3 @@ def _read(file: Path) -> dict[str, Tensor]:
     read = torch.load(file, map_location="cpu", weights_only=True)
     assert isinstance(read, dict)
     return read
-
-
-def _said(table: Shapes, name: str) -> str:
-    return str(list(table[name])) if name in table else "absent"

@@ -7,25 +7,22 @@ with its shape, or one sentence says what is wrong.
 
 import json
 import os
-import re
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import save_torch_state_dict, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import safe_open
+from huggingface_hub import save_torch_state_dict
 from torch import Tensor, nn
 
+from uivlm.models import hub
 from uivlm.models.qwen_vl.config import LongContext, QwenVLConfig, from_original, to_original
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokens import FILE, Tokens, read_ranks
+from uivlm.models.weights import Shapes, check_shapes, shapes_in, shapes_of
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there counts, whole or sharded
-Shapes = dict[str, tuple[int, ...]]
 
 
 def load(
@@ -63,21 +60,7 @@ def load_tokens(name: str | Path) -> Tokens:
 
 def fetch(name: str | Path) -> Path:
     """The folder of that name, or else what the hub has under that id, downloaded once."""
-    if (folder := Path(name)).is_dir():
-        return folder
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
-        raise ValueError(f"there is no folder {name} with a Qwen-VL, and it is no hub id either")
-    try:
-        found = snapshot_download(
-            str(name), allow_patterns=[CONFIG, "generation_config.json", FILE, "*.safetensors*", "*.bin*"]
-        )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        said = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"there is no folder {name}, and the model hub did not give it ({said}): name a folder with a Qwen-VL, "
-            "or download it where there is a network"
-        ) from error
-    return Path(found)
+    return hub.fetch(name, "Qwen-VL", [CONFIG, "generation_config.json", FILE, "*.safetensors*", "*.bin*"])
 
 
 def read_config(root: Path) -> QwenVLConfig:
@@ -93,21 +76,13 @@ def check(root: Path, config: QwenVLConfig) -> None:
     """Every weight of the model is in the folder, once, with its shape; ValueError otherwise."""
     found: Shapes = {}
     for file in weight_files(root):
-        told = shapes(file)
+        told = shapes_in(file)
         if twice := found.keys() & told.keys():
             raise ValueError(f"{file} holds {min(twice)}, which another shard holds as well")
         found |= told
     with torch.device("meta"):
-        wanted = {name: tuple(value.shape) for name, value in QwenVL(config).state_dict().items()}
-    if missing := sorted(wanted.keys() - found.keys()):
-        raise ValueError(f"{root} lacks {len(missing)} of {len(wanted)} weights, such as {missing[0]}")
-    if unexpected := sorted(found.keys() - wanted.keys()):
-        raise ValueError(
-            f"{root} holds {len(unexpected)} weights that the model has not, such as {unexpected[0]}"
-        )
-    for name, shape in wanted.items():
-        if shape != found[name]:
-            raise ValueError(f"{root}: {name} has shape {list(found[name])}, the model {list(shape)}")
+        wanted = shapes_of(QwenVL(config).state_dict())
+    check_shapes(root, found, wanted)
 
 
 def weight_files(root: Path) -> list[Path]:
@@ -131,19 +106,6 @@ def weight_files(root: Path) -> list[Path]:
     raise ValueError(
         f"the folder {root} has no weights: neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or sharded"
     )
-
-
-def shapes(file: Path) -> Shapes:
-    """Names and shapes of a file's weights, without reading them; ValueError where it is damaged."""
-    try:
-        if file.suffix == ".safetensors":
-            with safe_open(file, framework="pt") as opened:
-                return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
-        read = torch.load(file, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(file))
-        return {name: tuple(value.shape) for name, value in read.items()}
-    except Exception as error:  # a damaged pickle raises nearly anything
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{file} is damaged or holds more than weights ({said}): get it again") from error
 
 
 def save(folder: str | Path, module: QwenVL, tokens: Path | None = None, max_shard_size: str = "5GB") -> None:

@@ -9,16 +9,15 @@ Shapes: B rows, T tokens, N screens, Q visual tokens a screen, S pixels a side, 
 from typing import Any, cast
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.text import Block, Positions, RMSNorm, causal_mask, ntk_alpha, positions
 from uivlm.models.qwen_vl.vision import CrossAttention, Resampler, VisionTower
-from uivlm.sentences.encode import IGNORE
 
 TARGETS = r"transformer\.h\.\d+\.(attn\.(c_attn|c_proj)|mlp\.(w1|w2|c_proj))"  # LoRA
 # Full fine-tuning, as in the original's scripts: the language model and the resampler. Its positions are a constant.
@@ -86,20 +85,13 @@ class QwenVL(PreTrainedModel, GenerationMixin):
     def embed(self, input_ids: Tensor, features: Tensor | None, continued: bool = False) -> Tensor:
         """[B, T] ids and [N, Q, D] features -> [B, T, D]. `continued`: a row may begin inside a screen's run."""
         places = input_ids == self.config.placeholder
-        self._check_places(places, features, continued)
-        embeds_BTD = self.transformer.wte(input_ids)
-        if features is None:
-            return cast(Tensor, embeds_BTD)
-        # Out of place: the embeddings may be a leaf that wants a gradient.
-        return cast(Tensor, embeds_BTD.masked_scatter(places[..., None], features.to(embeds_BTD)))
+        tokens_VD = None if features is None else features.flatten(0, -2)
+        embeds_BTD = splice(self.transformer.wte(input_ids), places, tokens_VD)
+        self._check_runs(places, continued)
+        return embeds_BTD
 
-    def _check_places(self, places_BT: Tensor, features: Tensor | None, continued: bool) -> None:
-        """As many places as visual tokens, in runs of one screen each."""
-        found, given = int(places_BT.sum()), 0 if features is None else features.shape[:-1].numel()
-        if found != given:
-            raise ValueError(
-                f"{found} places for visual tokens in the text, {given} visual tokens from the screens"
-            )
+    def _check_runs(self, places_BT: Tensor, continued: bool) -> None:
+        """The places stand in runs of one screen each."""
         edges = torch.nn.functional.pad(places_BT.int(), (1, 1)).diff()
         starts, ends = (edges == 1).nonzero(), (edges == -1).nonzero()  # (row, place) pairs, row by row
         lengths = ends[:, 1] - starts[:, 1]
@@ -135,14 +127,11 @@ class QwenVL(PreTrainedModel, GenerationMixin):
             if features is None and pixels is not None and len(pixels):
                 features = self.look(pixels)
             inputs_embeds = self.embed(input_ids, features, continued=past > 0)
-            if features is None and self._must_look():
+            if features is None and must_look(self):
                 inputs_embeds = inputs_embeds + self._look_at_nothing()
         at = self._positions(inputs_embeds, attention_mask, past_key_values, past)
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
-        if labels is not None:
-            logits = self.lm_head(hidden_BTD[:, :-1][labels[:, 1:] != IGNORE])
-        else:
-            logits = self.lm_head(hidden_BTD[:, -logits_to_keep:])
+        logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _positions(
@@ -163,10 +152,6 @@ class QwenVL(PreTrainedModel, GenerationMixin):
                 cache.ntk_alpha = alpha  # type: ignore[attr-defined]
         places = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
         return positions(config, places, alpha, original and config.use_logn_attn, mask)
-
-    def _must_look(self) -> bool:
-        """In distributed training every process runs the same modules, also one whose rows have no screen."""
-        return self.training and torch.distributed.is_available() and torch.distributed.is_initialized()
 
     def _look_at_nothing(self) -> Tensor:
         size = self.transformer.visual.image_size

@@ -3,8 +3,8 @@
 from functools import partial
 from zlib import crc32
 
-from uivlm.devices.sim.canvas import Colour
 from uivlm.devices.sim.state import State
+from uivlm.devices.sim.theme import Colour
 from uivlm.devices.sim.view import BOTTOM, Row, View
 from uivlm.devices.sim.words import DIGITS
 

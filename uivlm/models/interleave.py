@@ -1,0 +1,37 @@
+"""What every model here does alike: visual tokens in their places, and logits where they are wanted.
+
+Shapes: B rows, T tokens, V visual tokens of all screens, D width.
+"""
+
+from typing import cast
+
+import torch.distributed
+from torch import Tensor, nn
+
+from uivlm.sentences.encode import IGNORE
+
+
+def splice(embeds_BTD: Tensor, places_BT: Tensor, tokens_VD: Tensor | None) -> Tensor:
+    """The visual tokens stand where `places_BT` (bool) says, in row order; ValueError where the numbers differ."""
+    found, given = int(places_BT.sum()), 0 if tokens_VD is None else len(tokens_VD)
+    if found != given:
+        raise ValueError(
+            f"{found} places for visual tokens in the text, {given} visual tokens from the screens"
+        )
+    if tokens_VD is None:
+        return embeds_BTD
+    # out of place: the embeddings may be a leaf that wants a gradient
+    return embeds_BTD.masked_scatter(places_BT[..., None], tokens_VD.to(embeds_BTD))
+
+
+def wanted_logits(head: nn.Module, hidden_BTD: Tensor, labels_BT: Tensor | None, keep: int = 0) -> Tensor:
+    """[B, T, vocabulary], of the last `keep` tokens (0: all); with labels, of those that predict a trained token:
+    [trained tokens, vocabulary]."""
+    if labels_BT is None:
+        return cast(Tensor, head(hidden_BTD[:, -keep:]))
+    return cast(Tensor, head(hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]))
+
+
+def must_look(module: nn.Module) -> bool:
+    """In distributed training every process runs the same modules, also one whose rows have no screen."""
+    return module.training and torch.distributed.is_available() and torch.distributed.is_initialized()
