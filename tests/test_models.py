@@ -21,13 +21,14 @@ from bridges import (
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from uivlm.episode import Screen
 from uivlm.models import lora, quantise, tune
 from uivlm.models.bridge_folder import load_base, save_base
 from uivlm.models.llama_vit import LlamaVit, Reader
 from uivlm.models.model import Built, build, grammar, nll
 from uivlm.recipe import Recipe, from_dict, to_dict
 from uivlm.sentences.encode import IGNORE, encode
-from uivlm.sentences.sentence import Grammar
+from uivlm.sentences.sentence import Grammar, Picture
 
 FIRST = tokenizer().get_vocab_size()
 
@@ -42,7 +43,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 def test_visual_tokens(visual_tokens: str, tokens: int) -> None:
     model = bridge(visual_tokens)
     assert model.look(torch.zeros(2, 3, 48, 32)).shape == (2, tokens, 24)
-    assert len(Reader(tokenizer(), model.config).picture(episode(0, 1).steps[0].screen)) == tokens
+    assert len(Reader(tokenizer(), model.config).picture(Picture(episode(0, 1).steps[0].screen))) == tokens
 
 
 def test_grid_is_the_mean_of_its_patches() -> None:
@@ -57,7 +58,7 @@ def test_reader_gives_vits_own_pixels() -> None:
     """One colour stays that colour: 2 x / 255 - 1."""
     reader = Reader(tokenizer(), config())
     pixels = np.broadcast_to(np.array([0, 51, 255], np.uint8), (60, 30, 3)).copy()
-    seen = reader.pixels(type(episode(0, 1).steps[0].screen)(pixels))
+    seen = reader.pixels(Picture(Screen(pixels)))
     assert seen.shape == (3, 48, 32)
     assert np.allclose(seen[:, 5, 7], [-1, -0.6, 1], atol=1e-6)
 
@@ -68,7 +69,7 @@ def example_of(model: LlamaVit, num_steps: int = 4) -> tuple[torch.Tensor, torch
     return (
         torch.tensor(example.input_ids)[None],
         torch.tensor(example.labels)[None],
-        torch.tensor(example.pixels),
+        torch.tensor(np.stack(example.pixels)),
     )
 
 
@@ -314,7 +315,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def qwen_example(built: Built) -> tuple[torch.Tensor, torch.Tensor]:
     spoken, of = Grammar(), episode(1, 3)
     example = encode(spoken.sentence(next(spoken.windows(of))), built.reader)
-    return torch.tensor(example.input_ids)[None], torch.tensor(example.pixels)
+    return torch.tensor(example.input_ids)[None], torch.tensor(np.stack(example.pixels))
 
 
 def shaken_by(model: nn.Module) -> nn.Module:

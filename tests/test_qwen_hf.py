@@ -5,8 +5,10 @@ Tiny random checkpoints are written in the hub's format (names of weights and fi
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,116 +16,35 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bridges import episode, spoken
+from bridges import episode, prepare
 from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig as PeftLora
 from peft import PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
+from successors import CLIP, HALF, KINDS, PLAIN, SPECIAL, tokenizer_json, write
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoConfig, DynamicCache
+from transformers import DynamicCache
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from uivlm import recipe as recipes
 from uivlm.episode import Episode, Screen, Step
-from uivlm.inference.load import Loaded
+from uivlm.inference.load import Loaded, load
 from uivlm.inference.predict import Predictor
 from uivlm.models import hub, lora
 from uivlm.models.model import nll
+from uivlm.models.quantise import quantised
 from uivlm.models.qwen_hf import files
-from uivlm.models.qwen_hf.model import QwenHF, described, lora_targets
-from uivlm.models.qwen_hf.pixels import Scale, Sight, ages, size
+from uivlm.models.qwen_hf.model import QwenHF, lora_targets
+from uivlm.models.qwen_hf.pixels import Scale, Sight, size
 from uivlm.models.qwen_hf.positions import positions
 from uivlm.models.qwen_hf.reader import Reader
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar, Picture
+from uivlm.training.checkpoint import base_checkpoint
 from uivlm.training.collator import Collator, Row
-
-KINDS = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL")
-CLIP = Scale((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-HALF = Scale((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-SPECIAL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-]
-SPECIAL += ["<|video_pad|>"]
-PLAIN = ["<tool_call>", "</tool_call>"]  # added tokens that the published files do not call special
-TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-TEXT |= {
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 4096,
-    "initializer_range": 0.3,
-    "hidden_act": "silu",
-}
-MROPE = {"type": "mrope", "mrope_section": [2, 3, 3]}
-
-
-# -- tiny checkpoints in the hub's format -----------------------------------------------------------------------------
-
-
-@cache
-def tokenizer_json() -> str:
-    made = Tokenizer.from_str(spoken())
-    made.add_special_tokens(SPECIAL)
-    made.add_tokens(PLAIN)
-    return str(made.to_str())
-
-
-def config_json(kind: str) -> dict[str, Any]:
-    ids = Tokenizer.from_str(tokenizer_json()).get_vocab()
-    told: dict[str, Any] = {
-        "architectures": [f"{kind}ForConditionalGeneration"],
-        "tie_word_embeddings": False,
-    }
-    told |= {"image_token_id": ids["<|image_pad|>"], "video_token_id": ids["<|video_pad|>"]}
-    told |= {f"vision_{x}_token_id": ids[f"<|vision_{x}|>"] for x in ("start", "end")}
-    text = TEXT | {"vocab_size": len(ids) + 5, "eos_token_id": ids["<|im_end|>"]}
-    text |= {"bos_token_id": ids["<|endoftext|>"]}
-    vision: dict[str, Any] = {"depth": 2, "num_heads": 2, "patch_size": 4, "initializer_range": 0.3}
-    match kind:
-        case "Qwen2VL":
-            vision |= {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-            return told | text | {"model_type": "qwen2_vl", "rope_scaling": MROPE, "vision_config": vision}
-        case "Qwen2_5_VL":
-            vision |= {"hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24, "window_size": 16}
-            vision |= {"fullatt_block_indexes": [1]}
-            return told | text | {"model_type": "qwen2_5_vl", "rope_scaling": MROPE, "vision_config": vision}
-    vision |= {"hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24, "model_type": "qwen3_vl"}
-    vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
-    text |= {"head_dim": 16, "model_type": "qwen3_vl_text"}
-    text |= {"rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3], "mrope_interleaved": True}}
-    return told | {"model_type": "qwen3_vl", "text_config": text, "vision_config": vision}
-
-
-def published(kind: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names as in the published files: until 2.5 without the parts that transformers put in front later."""
-    if kind == "Qwen3VL":
-        return weights
-    short = (("model.visual.", "visual."), ("model.language_model.", "model."))
-    return {next((b + n[len(a) :] for a, b in short if n.startswith(a)), n): v for n, v in weights.items()}
-
-
-def write(root: Path, kind: str) -> Path:
-    root.mkdir(parents=True)
-    (root / "config.json").write_text(json.dumps(config_json(kind)))
-    torch.manual_seed(0)
-    model = files.KINDS[f"{kind}ForConditionalGeneration"](AutoConfig.from_pretrained(root))
-    with torch.no_grad():
-        for value in model.parameters():  # biases and norms too
-            value += 0.1 * torch.randn_like(value)
-    weights = published(kind, {name: value.detach().clone() for name, value in model.state_dict().items()})
-    save_file(weights, root / "model.safetensors", metadata={"format": "pt"})
-    (root / "tokenizer.json").write_text(tokenizer_json())
-    told = {"eos_token": "<|im_end|>", "pad_token": {"content": "<|endoftext|>", "special": True}}
-    (root / "tokenizer_config.json").write_text(json.dumps(told))
-    scale = HALF if kind == "Qwen3VL" else CLIP
-    pixels = {"image_mean": scale.mean, "image_std": scale.std, "patch_size": 4, "merge_size": 2}
-    (root / "preprocessor_config.json").write_text(json.dumps(pixels))
-    return root
+from uivlm.training.trainer import train
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +67,8 @@ def reader(folder: Callable[[str], Path], kind: str) -> Reader:
     return files.load_reader(folder(kind), Sight(most=12))
 
 
-def screen(seed: int, height: int = 40, width: int = 20) -> Screen:
-    return Screen(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+def screen(seed: int, height: int = 40, width: int = 20) -> Picture:
+    return Picture(Screen(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)))
 
 
 SIZES = ((40, 20), (22, 33), (16, 16))
@@ -196,7 +117,7 @@ def test_pixels_are_those_of_transformers(
         image_mean=scale.mean,
         image_std=scale.std,
         size={"shortest_edge": 9 * area, "longest_edge": 60 * area},
-    )(shown.pixels, return_tensors="pt")
+    )(shown.screen.pixels, return_tensors="pt")
     module.config.vision_config.patch_size = patch
     ours = Reader(Tokenizer.from_str(tokenizer_json()), module.config, scale, 0, 0, sight)
     values, grids = module.patches(torch.from_numpy(ours.pixels(shown))[None])
@@ -234,23 +155,33 @@ def test_sizes_that_cannot_be() -> None:
 
 
 def test_ages_count_back_from_the_first_action_of_the_window() -> None:
-    grammar = Grammar(screens=4)
-    assert ages(grammar, 3) == [0, 0, 0, 0]
-    assert ages(grammar, 4) == [2, 1, 0]  # the window begins at step 2 and acts from step 4 on
-    assert ages(grammar, 5) == [2, 1, 0, 0]
-    assert ages(grammar, 6) == [2, 1, 0]
-    assert ages(Grammar(screens=1), 5) == [0]
+    assert seen_ages(Grammar(screens=4), 3) == [0, 0, 0, 0]
+    assert seen_ages(Grammar(screens=4), 4) == [
+        2,
+        1,
+        0,
+    ]  # the window begins at step 2 and acts from step 4 on
+    assert seen_ages(Grammar(screens=4), 5) == [2, 1, 0, 0]
+    assert seen_ages(Grammar(screens=4), 6) == [2, 1, 0]
+    assert seen_ages(Grammar(screens=1), 5) == [0]
     for screens, t in itertools.product(range(1, 7), range(20)):
-        window = Grammar(screens=screens)
-        found = next((a, b, c) for a, b, c in window.spans(20) if b <= t < c)
-        assert ages(window, t) == [max(0, found[1] - i) for i in range(found[0], t + 1)]
+        grammar = Grammar(screens=screens)
+        found = next((a, b, c) for a, b, c in grammar.spans(20) if b <= t < c)
+        assert seen_ages(grammar, t) == [max(0, found[1] - i) for i in range(found[0], t + 1)]
     assert [Sight(64, (16, 9)).budget(age) for age in (0, 1, 2, 3)] == [64, 16, 9, 9]
     assert Sight(64).budget(5) == 64
 
 
+TWENTY = episode(0, 20)
+
+
+def seen_ages(grammar: Grammar, t: int) -> list[int]:
+    return [piece.age for piece in grammar.prompt(TWENTY.history(t)) if isinstance(piece, Picture)]
+
+
 def big(num_steps: int) -> Episode:
     small = episode(0, num_steps)
-    steps = tuple(Step(screen(t, 90, 50), step.action) for t, step in enumerate(small.steps))
+    steps = tuple(Step(screen(t, 90, 50).screen, step.action) for t, step in enumerate(small.steps))
     return Episode(small.id, small.goal, small.subset, steps)
 
 
@@ -260,26 +191,22 @@ def test_a_prompt_is_the_sentence_cut_before_the_action(folder: Callable[[str], 
     grammar, of = Grammar(screens=4), big(7)
     reader = files.load_reader(folder(kind), Sight(most=40, older=(20, 10)))
     seen: set[int] = set()
-    for start, first, stop in grammar.spans(len(of.steps)):
-        window = next(w for w in grammar.windows(of) if w.steps == of.steps[start:stop])
-        sentence = reader.shrunk(grammar.sentence(window), ages(grammar, stop - 1))
-        whole = tokens(reader, sentence)
+    for window, (start, first, stop) in zip(grammar.windows(of), grammar.spans(len(of.steps)), strict=True):
+        sentence = grammar.sentence(window)
+        whole = encode(sentence, reader)
         for t in range(first, stop):
-            prompt = reader.shrunk(grammar.prompt(of.history(t)), ages(grammar, t))
-            ids = tokens(reader, prompt)
-            assert whole[: len(ids)] == ids
+            ids = tokens(reader, grammar.prompt(of.history(t)))
+            assert whole.input_ids[: len(ids)].tolist() == ids
             said = [*reader.words(grammar.language.say(of.steps[t].action)), reader.end]
-            assert whole[len(ids) : len(ids) + len(said)] == said
-        for piece, age in zip(
-            [p for p in sentence if isinstance(p, Picture)], ages(grammar, stop - 1), strict=True
+            assert whole.input_ids[len(ids) : len(ids) + len(said)].tolist() == said
+        for step, age, pixels, count in zip(
+            of.steps[start:stop], seen_ages(grammar, stop - 1), whole.pixels, whole.tokens, strict=True
         ):
-            shown = of.steps[start + [p for p in sentence if isinstance(p, Picture)].index(piece)].screen
             alone = files.load_reader(folder(kind), Sight(most=(40, 20, 10)[age]))
-            assert np.array_equal(reader.pixels(piece.screen), alone.pixels(shown))
-            seen.add(len(reader.picture(piece.screen)))
+            assert np.array_equal(pixels, alone.pixels(Picture(step.screen)))
+            assert pixels[0].size == count * reader.factor**2
+            seen.add(count)
     assert len(seen) == 3
-    with pytest.raises(ValueError, match="a sentence shows 1 screens, 2 ages are given"):
-        reader.shrunk(grammar.prompt(of.history(0)), [1, 0])
 
 
 def tokens(reader: Reader, sentence: Any) -> list[int]:
@@ -403,7 +330,9 @@ def test_acting_with_and_without_a_kept_beginning(module: QwenHF, reader: Reader
         assert keeping.predict(history)[0] == fresh.predict(history)[0]
         example = encode(grammar.prompt(history), reader)
         ids = torch.from_numpy(example.input_ids)[None]
-        said = module.generate(ids, torch.from_numpy(example.pixels), max_new_tokens=6, do_sample=False)
+        said = module.generate(
+            ids, [torch.from_numpy(screen) for screen in example.pixels], max_new_tokens=6, do_sample=False
+        )
         said = list(itertools.takewhile(reader.speaks, said[0, ids.shape[1] :].tolist()))
         assert reader.text(said) == keeping.predict(history)[0]
 
@@ -440,14 +369,15 @@ def test_rows_of_a_batch_and_their_loss(module: QwenHF, reader: Reader) -> None:
     for seed, steps in ((0, 1), (1, 3)):
         (window,) = grammar.windows(episode(seed, steps))
         made = encode(grammar.sentence(window), reader)
-        rows.append(Row(made.input_ids, made.labels, steps, pixels=made.pixels))
-        logits = module(torch.from_numpy(made.input_ids)[None], torch.from_numpy(made.pixels)).logits[0]
+        rows.append(Row(made.input_ids, made.labels, made.tokens, pixels=made.pixels))
+        logits = module(
+            torch.from_numpy(made.input_ids)[None], [torch.from_numpy(screen) for screen in made.pixels]
+        ).logits[0]
         chances = logits.log_softmax(-1)
         trained = [(i - 1, label) for i, label in enumerate(made.labels.tolist()) if label != IGNORE]
         assert trained
         wanted -= sum(float(chances[i, label]) for i, label in trained)
-    screen_tokens = int((rows[0].input_ids == reader.placeholder).sum())
-    batch = Collator(reader.pad, reader.placeholder, screen_tokens)(rows)
+    batch: dict[str, Any] = Collator(reader.pad, reader.placeholder)(rows)
     found = nll(module(**batch), batch["labels"])
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 
@@ -458,8 +388,8 @@ def test_lora_trains_the_language_tower_alone(module: QwenHF, reader: Reader) ->
     wanted = {f"model.language_model.layers.{i}.{part}" for i in (0, 1) for part in parts}
     found = lora.targets(module, pattern)
     assert set(found) == wanted
-    assert "2 x model.language_model.layers.*.mlp.down_proj" in described(found).splitlines()
-    assert len(described(found).splitlines()) == len(parts)
+    assert "2 x model.language_model.layers.*.mlp.down_proj" in lora.described(found).splitlines()
+    assert len(lora.described(found).splitlines()) == len(parts)
     ids, labels, pixels = row(reader, SIZES)
     before = module(ids, pixels, labels=labels).logits.detach()
     model = get_peft_model(module, PeftLora(r=2, lora_alpha=4, target_modules=pattern))
@@ -717,3 +647,59 @@ def test_a_hub_id_is_fetched(monkeypatch: pytest.MonkeyPatch, folder: Callable[[
     assert files.load_reader("Qwen/Qwen3-VL-2B-Instruct").context == 4096
     assert [name for name, _ in asked] == ["Qwen/Qwen3-VL-2B-Instruct"] * 2
     assert {"config.json", "tokenizer.json", "preprocessor_config.json"} <= set(asked[0][1])
+
+
+# -- the whole way ------------------------------------------------------------------------------------------------
+
+
+def part(folder: Path, data: Path, **model: Any) -> recipes.Recipe:
+    grammar = recipes.GrammarPart(screens=3, before=3)
+    train = recipes.Train(lr=1e-3, batch=2, precision="float32")
+    sight = {"most": 40, "older": (20, 9), "lora": recipes.Lora(2, 4, 0.0)}
+    return recipes.Recipe(
+        "small", recipes.QwenHF(str(folder), **(sight | model)), grammar, recipes.Data(str(data)), train
+    )
+
+
+@pytest.mark.parametrize("lora", [recipes.Lora(2, 4, 0.0), None], ids=["lora", "full"])
+def test_a_trained_checkpoint_acts(
+    tmp_path: Path, folder: Callable[[str], Path], kind: str, lora: recipes.Lora | None
+) -> None:
+    """Screens of other sizes, and smaller as they age: trained, saved, loaded, and read in parts as at once."""
+    data = prepare(tmp_path / "data", [big(5), episode(1, 4), episode(2, 2)])
+    train(part(folder(kind), data, lora=lora), tmp_path / "out")
+    base_checkpoint(part(folder(kind), data, lora=lora), tmp_path / "base")
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert len(losses) == 3
+    assert all(map(math.isfinite, losses))
+    tuned, untuned = load(tmp_path / "out"), load(tmp_path / "base")
+    keeping, fresh = Predictor(tuned, limit=6), Predictor(tuned, limit=6, reuse=False)
+    for t in range(5):
+        history = big(5).history(t)
+        assert torch.allclose(keeping.next_logits(history), fresh.next_logits(history), atol=1e-3)
+        assert keeping.predict(history)[0] == fresh.predict(history)[0]
+        assert not torch.allclose(keeping.next_logits(history), Predictor(untuned).next_logits(history))
+    ages = [piece.age for piece in tuned.grammar.prompt(big(5).history(4)) if isinstance(piece, Picture)]
+    assert ages == [2, 1, 0]
+
+
+def test_kept_features_train_alike(
+    tmp_path: Path, folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uivlm.training.features.SCREENS", 4)
+    data = prepare(tmp_path / "data", [big(5), episode(1, 4), episode(2, 2)])
+    losses = []
+    for keep in (False, True):
+        wanted = part(folder("Qwen3VL"), data, older=())
+        out = tmp_path / f"{keep}"
+        train(replace(wanted, train=replace(wanted.train, keep_features=keep)), out)
+        losses.append([json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_the_vision_tower_is_never_quantised(folder: Callable[[str], Path], kind: str) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    kept = quantised("nf4", torch.float32)
+    module = files.load(folder(kind), torch.float32, **kept)
+    names = {name for name, one in module.named_modules() if type(one).__name__ == "Linear4bit"}
+    assert names == set(lora.targets(module, lora_targets(module)))

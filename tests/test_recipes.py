@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bridges import base, episode, prepare, qwen_base, vocabulary
+from successors import write
 from typer.testing import CliRunner
 
 from uivlm.actions.action import Point, Swipe
@@ -21,6 +22,7 @@ from uivlm.recipe import (
     GrammarPart,
     LlamaVit,
     Lora,
+    QwenHF,
     QwenVL,
     Recipe,
     RecipeError,
@@ -36,6 +38,7 @@ RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.py") if path.stem !
 NUM_STEPS = [1 + i % 3 for i in range(20)]  # of the small data's episodes
 PLAIN = Recipe("plain", LlamaVit("tiny"), GrammarPart(), Data("data"), Train())
 QWEN = replace(PLAIN, model=QwenVL("folder"))
+HF = replace(PLAIN, model=QwenHF("folder"))
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Pa
     root = tmp_path_factory.mktemp("small")
     episodes = [episode(i, n) for i, n in enumerate(NUM_STEPS)]
     bases = {"llama_vit": base(root / "bridge"), "qwen_vl": qwen_base(root / "qwen")}
+    bases["qwen_hf"] = write(root / "hf", "Qwen3VL")
     return bases, prepare(root / "data", episodes)
 
 
@@ -196,7 +200,7 @@ def test_settings_of_qwenvl() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl'"),
+        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl', 'qwen_hf'"),
         ("model.kind=llama_vit", "recipe.model has no field '"),
         ("model=null", "recipe.model must be a table, not None"),
         ("model.quantise=nf3", "recipe.model.quantise is 'nf3': it must be one of 'nf4', 'int8', None"),
@@ -224,6 +228,32 @@ def test_a_bad_setting_of_qwenvl_says_so(settings: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_settings_of_qwen_hf() -> None:
+    changed = override(HF, ["model.most=256", "model.older=[64,16]", "model.least=9", "model.quantise=int8"])
+    assert changed.model == QwenHF("folder", quantise="int8", most=256, older=(64, 16), least=9)
+    assert from_dict(json.loads(json.dumps(to_dict(changed)))) == changed
+    assert override(changed, ["model.older=[]"]).model == replace(changed.model, older=())
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("model.older=5", "recipe.model.older is 5: it must be a list"),
+        ("model.older=[1.5]", "recipe.model.older is 1.5: it must be of type int"),
+        ("model.older=[600]", r"model.older has 600: it must be 4 \(model.least\) to 512 \(model.most\)"),
+        ("model.most=3", "model.most is 3: it must be at least 4"),
+        ("model.least=0", "model.least is 0: it must be at least 1"),
+        ("model.older=[9] train.keep_features=true", "model.older shrinks screens as they age"),
+        ("model.lora=null model.quantise=nf4", "quantised weights cannot be trained"),
+        ("model.quantise=nf4 train.zero=3", "train.zero is 3, which cannot share out quantised weights"),
+    ],
+)
+def test_a_bad_setting_of_qwen_hf_says_so(settings: str, says: str) -> None:
+    with pytest.raises(RecipeError, match=says) as caught:
+        override(HF, settings.split())
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -243,7 +273,7 @@ def test_a_bad_setting_of_qwenvl_says_so(settings: str, says: str) -> None:
             "recipe.train.precision is 'float16': it must be one of 'float32', 'bfloat16'",
         ),
         ("train.zero=4", "recipe.train.zero is 4: it must be one of 0, 1, 2, 3"),
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl'"),
+        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl', 'qwen_hf'"),
         ("model.lora=null", "recipe.model.lora must be a table, not None"),
         ("train=null", "recipe.train must be a table, not None"),
         ("name=3", "recipe.name is 3: it must be of type str"),

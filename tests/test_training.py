@@ -61,7 +61,7 @@ def windows(screens: int = 4, context: int = 512) -> Windows:
     )
 
 
-COLLATE = Collator(FIRST + PAD, config().picture_id, 4)
+COLLATE = Collator(FIRST + PAD, config().picture_id)
 
 # -- rows and batches -------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ def test_rows_are_all_windows_of_all_episodes() -> None:
     rows = windows()
     assert len(rows) == 8 + 2  # two episodes are longer than the four screens of a window
     assert rows.screens == [1, 4, 4, 2, 3, 4, 3, 1, 2, 4]
-    assert [rows[i].num_screens for i in range(len(rows))] == rows.screens
+    assert [len(rows[i].tokens) for i in range(len(rows))] == rows.screens
     ends = sum(int((rows[i].labels == FIRST + END).sum()) for i in range(len(rows)))
     assert ends == sum(len(e.steps) for e in EPISODES)
 
@@ -85,18 +85,20 @@ def test_a_batch_is_its_rows_and_padding() -> None:
         assert batch["input_ids"][i].tolist() == row.input_ids.tolist() + [FIRST + PAD] * (longest - n)
         assert batch["labels"][i].tolist() == row.labels.tolist() + [IGNORE] * (longest - n)
         assert batch["attention_mask"][i].tolist() == [True] * n + [False] * (longest - n)
-    assert np.array_equal(batch["pixels"].numpy(), np.concatenate([row.pixels for row in rows]))
+    assert np.array_equal(
+        batch["pixels"].numpy(), np.stack([screen for row in rows for screen in row.pixels or ()])
+    )
 
 
 def test_the_mask_does_not_come_from_ids() -> None:
     """A model may pad with a token that its sentences hold too."""
     row = windows()[0]
-    batch = Collator(int(row.input_ids[-2]), config().picture_id, 4)([row])
+    batch = Collator(int(row.input_ids[-2]), config().picture_id)([row])
     assert batch["attention_mask"].all()
 
 
 @pytest.mark.parametrize(
-    ("take", "numbers"), [(1, "8 places .* 1 screens of 4 tokens need 4"), (0, "8 places .* 0 ")]
+    ("take", "numbers"), [(1, "8 places .* 2 screens, 1 screens are given"), (0, "8 places .* 0 ")]
 )
 def test_a_row_without_its_screens_is_refused(take: int, numbers: str) -> None:
     row = windows()[3]
@@ -150,7 +152,9 @@ def test_the_logged_loss_is_the_mean_over_trained_tokens(root: Path, tmp_path: P
     nats, count = 0.0, 0
     with torch.inference_mode():
         for row in (rows[i] for i in range(len(rows))):
-            logits = built.module(torch.tensor(row.input_ids)[None], torch.tensor(row.pixels)).logits[0]
+            logits = built.module(
+                torch.tensor(row.input_ids)[None], torch.tensor(np.stack(row.pixels or ()))
+            ).logits[0]
             for i in np.flatnonzero(row.labels != IGNORE):
                 nats -= float(logits[i - 1].log_softmax(-1)[row.labels[i]])
                 count += 1

@@ -56,11 +56,45 @@ class QwenVL:
     def __post_init__(self) -> None:
         if self.context is not None:
             _at_least("model.context", self.context, 1)
-        if self.lora is None and self.quantise is not None:
-            raise RecipeError(
-                f"model.quantise is {self.quantise!r}, but quantised weights cannot be trained: set model.quantise "
-                "to null, or keep model.lora"
-            )
+        _check_quantise(self.quantise, self.lora)
+
+
+@dataclass(frozen=True, slots=True)
+class QwenHF:
+    """Qwen2-VL, Qwen2.5-VL or Qwen3-VL, transformers' own classes (`models/qwen_hf`). LoRA as it stands; Q-LoRA with
+    `quantise`; `lora` None: full fine-tuning of the language model. Screens keep their aspect ratio: a visual token
+    is 28 x 28 pixels (Qwen3-VL: 32 x 32), and these are the most and the least of them a screen."""
+
+    base: str  # folder in the hub's format, or an id on the model hub
+    lora: Lora | None = field(default_factory=Lora)
+    quantise: Literal["nf4", "int8", None] = None  # how the frozen language model is kept (bitsandbytes)
+    most: int = 512  # visual tokens of the newest screen
+    older: tuple[
+        int, ...
+    ] = ()  # most of screens of age 1, 2, ...; the last holds for all beyond; (): as `most`
+    least: int = 4  # smaller screens are enlarged
+    kind: Literal["qwen_hf"] = "qwen_hf"
+
+    def __post_init__(self) -> None:
+        _check_quantise(self.quantise, self.lora)
+        _at_least("model.least", self.least, 1)
+        _at_least("model.most", self.most, self.least)
+        for tokens in self.older:
+            if not self.least <= tokens <= self.most:
+                raise RecipeError(
+                    f"model.older has {tokens}: it must be {self.least} (model.least) to {self.most} (model.most)"
+                )
+
+
+def _check_quantise(quantise: str | None, lora: Lora | None) -> None:
+    if lora is None and quantise is not None:
+        raise RecipeError(
+            f"model.quantise is {quantise!r}, but quantised weights cannot be trained: set model.quantise "
+            "to null, or keep model.lora"
+        )
+
+
+ModelPart = LlamaVit | QwenVL | QwenHF
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +141,25 @@ class Train:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     name: str
-    model: LlamaVit | QwenVL
+    model: ModelPart
     grammar: GrammarPart
     data: Data
     train: Train
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, QwenVL) and self.model.quantise is not None and self.train.zero == 3:
+        quantise = None if isinstance(self.model, LlamaVit) else self.model.quantise
+        if quantise is not None and self.train.zero == 3:
             raise RecipeError(
-                f"train.zero is 3, which cannot share out quantised weights (model.quantise {self.model.quantise!r}): "
+                f"train.zero is 3, which cannot share out quantised weights (model.quantise {quantise!r}): "
                 "set train.zero to 2 or less"
             )
         if self.model.lora is None:
             _check_full(self.train)
+        if isinstance(self.model, QwenHF) and self.model.older and self.train.keep_features:
+            raise RecipeError(
+                "train.keep_features keeps each screen at one size, but model.older shrinks screens as they age: set "
+                "train.keep_features to false"
+            )
 
 
 def _check_full(train: Train) -> None:
@@ -136,8 +176,8 @@ def _check_full(train: Train) -> None:
         )
     if train.keep_features:
         raise RecipeError(
-            "train.keep_features keeps what a frozen vision tower said, but full fine-tuning (model.lora null) "
-            "trains its resampler: set train.keep_features to false"
+            "train.keep_features keeps what frozen parts said of a screen, but full fine-tuning (model.lora null) "
+            "may train some of them: set train.keep_features to false"
         )
 
 
@@ -216,6 +256,10 @@ def _build(kind: Any, value: Any, where: str) -> Any:
                 f"{where} is {value!r}: it must be one of {', '.join(map(repr, get_args(kind)))}"
             )
         return value
+    if get_origin(kind) is tuple:  # tuple[int, ...]
+        if not isinstance(value, list | tuple):
+            raise RecipeError(f"{where} is {value!r}: it must be a list")
+        return tuple(_build(get_args(kind)[0], each, where) for each in value)
     if isinstance(kind, UnionType):
         if value is None and NoneType in get_args(kind):
             return None

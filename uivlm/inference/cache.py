@@ -10,21 +10,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from uivlm.episode import Screen
+from uivlm.models.interleave import look_at
 from uivlm.models.model import Reader
+from uivlm.sentences.sentence import Picture
 
 SCREENS = 64  # screens whose features are kept
 
 Key = int | bytes  # of one token: its id, or the hash of the screen that it is a part of
 
 
-def screen_key(screen: Screen) -> bytes:
-    pixels = np.ascontiguousarray(screen.pixels)
-    return hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
+def screen_key(picture: Picture, tokens: int) -> bytes:
+    """One for what is seen: the pixels, at the size that gives so many visual tokens."""
+    pixels = np.ascontiguousarray(picture.screen.pixels)
+    return hashlib.sha256(f"{pixels.shape} {tokens}".encode() + pixels.tobytes()).digest()
 
 
 class Features:
@@ -34,14 +35,11 @@ class Features:
         self.module, self.reader, self.size = module, reader, size
         self.kept: OrderedDict[bytes, Tensor] = OrderedDict()
 
-    def of(self, screens: Sequence[Screen], keys: Sequence[bytes]) -> list[Tensor]:
-        """[S, width] for each screen; only screens not seen lately pass the encoder, in one forward."""
-        new = {key: screen for key, screen in zip(keys, screens, strict=True) if key not in self.kept}
-        if new:
-            pixels = np.stack([self.reader.pixels(screen) for screen in new.values()])
-            device = next(self.module.parameters()).device
-            looked = self.module.look(torch.from_numpy(pixels).to(device))  # type: ignore[operator]
-            self.kept.update(zip(new, looked.unbind(), strict=True))
+    def of(self, pictures: Sequence[Picture], keys: Sequence[bytes]) -> list[Tensor]:
+        """[S, width] for each screen; only screens not seen lately pass the encoder."""
+        new = {key: picture for key, picture in zip(keys, pictures, strict=True) if key not in self.kept}
+        looked = look_at(self.module, [self.reader.pixels(picture) for picture in new.values()])
+        self.kept.update(zip(new, looked, strict=True))
         for key in keys:
             self.kept.move_to_end(key)
         found = [self.kept[key] for key in keys]

@@ -86,24 +86,25 @@ class Predictor:
         """Read the prompt; the logits of its next token, and its length."""
         reader = self.loaded.reader
         sentence = self.loaded.grammar.prompt(history)
-        ids = encode(sentence, reader, look=False).input_ids.tolist()
+        example = encode(sentence, reader, look=False)
+        ids = example.input_ids.tolist()
         if len(ids) >= reader.context:
             raise ValueError(
                 f"the prompt has {len(ids)} tokens, the model reads {reader.context}: a checkpoint with a lower "
                 "grammar.screens is needed"
             )
-        screens = [piece.screen for piece in sentence if isinstance(piece, Picture)]
-        screen_keys = [screen_key(screen) for screen in screens]
-        keys = _keys(ids, reader.placeholder, screen_keys)
+        pictures = [piece for piece in sentence if isinstance(piece, Picture)]
+        screens = [screen_key(one, tokens) for one, tokens in zip(pictures, example.tokens, strict=True)]
+        keys = _keys(ids, reader.placeholder, screens, example.tokens)
         shared = self.prefix.crop(keys)
         device = next(self.loaded.module.parameters()).device
         new = torch.tensor([ids[shared:]], device=device)
         num_places = ids[shared:].count(reader.placeholder)
         features = None
         if num_places:
-            tokens = ids.count(reader.placeholder) // len(screens)
-            last = -(-num_places // tokens)  # screens that the new tokens show, the first perhaps in part
-            looked = torch.cat(self.features.of(screens[-last:], screen_keys[-last:]))
+            # the first screen that the new tokens show, perhaps in part
+            first = max(k for k in range(len(screens)) if sum(example.tokens[k:]) >= num_places)
+            looked = torch.cat(self.features.of(pictures[first:], screens[first:]))
             features = looked[len(looked) - num_places :][None]
         logits = self._forward(new, features)
         self.prefix.keys += keys[shared:]
@@ -118,15 +119,7 @@ class Predictor:
         return logits
 
 
-def _keys(ids: list[int], placeholder: int, screens: list[bytes]) -> list[Key]:
+def _keys(ids: list[int], placeholder: int, screens: list[bytes], tokens: tuple[int, ...]) -> list[Key]:
     """Each token by its content: a placeholder by the screen it is a part of."""
-    each = ids.count(placeholder) // len(screens)
-    keys: list[Key] = []
-    seen = 0
-    for token in ids:
-        if token == placeholder:
-            keys.append(screens[seen // each])
-            seen += 1
-        else:
-            keys.append(token)
-    return keys
+    parts = iter([key for key, number in zip(screens, tokens, strict=True) for _ in range(number)])
+    return [next(parts) if token == placeholder else token for token in ids]

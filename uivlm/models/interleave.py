@@ -1,11 +1,16 @@
 """What every model here does alike: visual tokens in their places, and logits where they are wanted.
 
-Shapes: B rows, T tokens, V visual tokens of all screens, D width.
+Shapes: B rows, T tokens, S visual tokens of a screen, V of all screens, D width.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+import torch
 import torch.distributed
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from uivlm.sentences.encode import IGNORE
@@ -30,6 +35,19 @@ def wanted_logits(head: nn.Module, hidden_BTD: Tensor, labels_BT: Tensor | None,
     if labels_BT is None:
         return cast(Tensor, head(hidden_BTD[:, -keep:]))
     return cast(Tensor, head(hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]))
+
+
+def look_at(module: nn.Module, screens: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+    """Features [S, width] of each screen [3, h, w]; those of one size pass the vision encoder together."""
+    device = next(module.parameters()).device
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i, screen in enumerate(screens):
+        alike[screen.shape].append(i)
+    found: dict[int, Tensor] = {}
+    for places in alike.values():
+        pixels = torch.from_numpy(np.stack([screens[i] for i in places])).to(device)
+        found |= zip(places, module.look(pixels), strict=True)  # type: ignore[operator]
+    return [found[i] for i in range(len(screens))]
 
 
 def must_look(module: nn.Module) -> bool:

@@ -18,8 +18,8 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel, ViTConfig, ViTModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.episode import Screen
 from uivlm.models.interleave import splice, wanted_logits
+from uivlm.sentences.sentence import Picture
 
 TINY = Path(__file__).parent / "tiny"  # the base that comes with the package
 TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
@@ -168,11 +168,11 @@ class Reader:
         control = (*self.start, self.end, self.pad, self.placeholder)
         return token not in control and self.tokenizer.id_to_token(token) is not None
 
-    def picture(self, screen: Screen) -> list[int]:
+    def picture(self, seen: Picture) -> list[int]:
         return [self.config.picture_id] * self.config.screen_tokens
 
-    def pixels(self, screen: Screen) -> NDArray[np.float32]:
+    def pixels(self, seen: Picture) -> NDArray[np.float32]:
         """Resized to the ViT's input (aspect ratio not kept, fractions survive), in [-1, 1]: ViT's mean and std 0.5."""
         height, width = self.config.image_size
-        image = Image.fromarray(screen.pixels).resize((width, height), Image.Resampling.BICUBIC)
+        image = Image.fromarray(seen.screen.pixels).resize((width, height), Image.Resampling.BICUBIC)
         return np.asarray(image, np.float32).transpose(2, 0, 1) / 127.5 - 1

@@ -3,8 +3,10 @@
 In: a model as `model.build` made it. Out: the same with adapters; and those adapters as files in PEFT's names.
 """
 
+import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,16 @@ def targets(module: nn.Module, pattern: str) -> list[str]:
         if not isinstance(module.get_submodule(name), nn.Linear):
             raise ValueError(f"the LoRA targets {pattern!r} match {name}, which is no linear layer")
     return found
+
+
+def described(names: Sequence[str]) -> str:
+    """Target layers in few words: numbers of layers are gathered."""
+    grouped = itertools.groupby(sorted(names, key=_unnumbered), key=_unnumbered)
+    return "\n".join(f"{len(list(group))} x {name}" for name, group in grouped)
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 def adapt(built: Built, seed: int) -> PeftModel:

@@ -14,6 +14,9 @@ from uivlm import recipe as recipes
 from uivlm.models import llama_vit
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.quantise import quantised
+from uivlm.models.qwen_hf import files as hf_files
+from uivlm.models.qwen_hf import model as qwen_hf
+from uivlm.models.qwen_hf.pixels import Sight
 from uivlm.models.qwen_vl import files as qwen_files
 from uivlm.models.qwen_vl import model as qwen_vl
 from uivlm.models.qwen_vl.reader import Reader as QwenReader
@@ -27,7 +30,6 @@ class Reader(Encoder, Protocol):
     """How one model reads and speaks."""
 
     pad: int  # id that fills short rows; the attention mask hides it
-    placeholder: int  # id that stands where a visual token goes
     context: int  # most tokens of a sentence
 
     def text(self, ids: list[int]) -> str: ...
@@ -61,9 +63,7 @@ class Built:
     targets: str  # regex of the linear layers that carry adapters
     projector: str | None = None  # name of the submodule that is trained whole beside the adapters
     full: str | None = None  # regex of the parameters that full fine-tuning trains
-    quantised: bool = (
-        False  # then adapters are not merged: rounding the sum again would lose what they learned
-    )
+    quantised: bool = False  # then adapters are not merged: rounding again would lose what they learned
     recompute: bool = False  # activations are computed again in the backward: the model fills a GPU
     reuse: bool = True  # do keys and values of a beginning stay right when the sentence grows?
 
@@ -77,14 +77,16 @@ def build(recipe: recipes.Recipe) -> Built:
             return Built(bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model))
         case recipes.QwenVL() as part:
             return _qwen_vl(part, dtype)
+        case recipes.QwenHF() as part:
+            return _qwen_hf(part, dtype)
 
 
-def projector(part: recipes.LlamaVit | recipes.QwenVL) -> str | None:
+def projector(part: recipes.ModelPart) -> str | None:
     """Name of the submodule that is trained whole beside the adapters; known before anything is loaded."""
     match part:
         case recipes.LlamaVit():
             return "projection"
-        case recipes.QwenVL():
+        case recipes.QwenVL() | recipes.QwenHF():
             return None
 
 
@@ -120,4 +122,20 @@ def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype) -> Built:
         quantised=part.quantise is not None,
         recompute=True,
         reuse=part.long_context == "none",  # "original" turns keys by a factor of the prompt's length
+    )
+
+
+def _qwen_hf(part: recipes.QwenHF, dtype: torch.dtype) -> Built:
+    kept = {} if part.quantise is None else quantised(part.quantise, dtype)
+    reader = hf_files.load_reader(part.base, Sight(part.most, part.older, part.least))
+    module = hf_files.load(part.base, dtype, **kept)
+    return Built(
+        module,
+        reader,
+        part.lora,
+        qwen_hf.lora_targets(module),
+        projector(part),
+        full=qwen_hf.FULL,
+        quantised=part.quantise is not None,
+        recompute=True,
     )

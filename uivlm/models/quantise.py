@@ -10,10 +10,8 @@ from typing import Any, Literal
 import torch
 from transformers import BitsAndBytesConfig
 
-WHOLE = [
-    "transformer.visual",
-    "lm_head",
-]  # modules that keep their precision, by the beginning of their names
+# Modules that keep their precision, by the beginning of their names: Qwen-VL's, those of its successors.
+WHOLE = ["transformer.visual", "model.visual", "lm_head"]
 
 
 def quantised(how: Literal["nf4", "int8"], dtype: torch.dtype) -> dict[str, Any]:

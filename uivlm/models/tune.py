@@ -25,11 +25,13 @@ from uivlm.models.lora import (
     trained_names,
 )
 from uivlm.models.model import Built, build, projector
+from uivlm.models.qwen_hf import files as hf_files
+from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_vl import files as qwen_files
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokens import FILE
 
-FULL = "model"  # folder with all weights, itself a base in the original's format
+FULL = "model"  # folder with all weights, itself a base in the format of what it was made from
 ALL = (ADAPTERS, ADAPTER_CONFIG, PROJECTOR, FULL)
 
 
@@ -49,6 +51,8 @@ def save(model: nn.Module, built: Built, base: str, folder: Path) -> None:
     """The files of `files`; `base`: what the model was before it was trained."""
     if isinstance(model, PeftModel):
         save_adapters(model, built, base, folder)
+    elif isinstance(model, QwenHF):
+        hf_files.save(folder / FULL, model, hf_files.fetch(base))
     else:
         assert isinstance(model, QwenVL)
         qwen_files.save(folder / FULL, model, qwen_files.fetch(base) / FILE)
@@ -67,7 +71,7 @@ def load_extra(model: nn.Module, built: Built, folder: Path) -> None:
 
 def load(recipe: recipes.Recipe, folder: Path) -> tuple[Built, nn.Module]:
     """The model of a checkpoint, in evaluation mode."""
-    if isinstance(recipe.model, recipes.QwenVL) and recipe.model.lora is None:
+    if not isinstance(recipe.model, recipes.LlamaVit) and recipe.model.lora is None:
         built = build(replace(recipe, model=replace(recipe.model, base=str(folder / FULL))))
         return built, built.module
     built = build(recipe)

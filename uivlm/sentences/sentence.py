@@ -21,7 +21,12 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
+    """A screen. Its age is counted back from the first screen on which the sentence's window acts, not from the newest:
+    so a prompt is still the beginning of its training sentence, and no kept screen changes while a window lasts.
+    """
+
     screen: Screen
+    age: int = 0
 
 
 Sentence = tuple[Words | Picture, ...]
@@ -86,7 +91,7 @@ class Grammar:
         pieces = self._opening(window.goal, window.before)
         for i, step in enumerate(window.steps):
             words = self.language.say(step.action)
-            pieces += self._seen(step.screen)
+            pieces += self._seen(step.screen, window.first_trained - i)
             pieces.append(Words(words, trained=i >= window.first_trained, closed=True))
         return tuple(pieces)
 
@@ -96,11 +101,16 @@ class Grammar:
         start = self.start(t)
         told = self._told([self.language.say(step.action) for step in history.steps[:start]])
         pieces = self._opening(history.goal, told)
-        for step in history.steps[start:]:
-            pieces += self._seen(step.screen)
+        first = self._first_acted(start)
+        for i, step in enumerate(history.steps[start:], start):
+            pieces += self._seen(step.screen, first - i)
             pieces.append(Words(self.language.say(step.action), closed=True))
-        pieces += self._seen(history.screen)
+        pieces += self._seen(history.screen, first - t)
         return tuple(pieces)
+
+    def _first_acted(self, start: int) -> int:
+        """The first step of the window that begins at `start`: the smallest t of which `self.start(t)` is `start`."""
+        return start + self.screens - max(1, self.screens // 2) if start else 0
 
     def _told(self, spoken: list[str]) -> tuple[str, ...]:
         return tuple(spoken[max(0, len(spoken) - self.before) :])
@@ -111,5 +121,5 @@ class Grammar:
             pieces.append(Words("".join(f"{words}\n" for words in before)))
         return pieces
 
-    def _seen(self, screen: Screen) -> list[Words | Picture]:
-        return [Picture(screen), Words("\n")]
+    def _seen(self, screen: Screen, age: int) -> list[Words | Picture]:
+        return [Picture(screen, max(0, age)), Words("\n")]

@@ -24,13 +24,14 @@ POOL = 32  # optimizer steps among which rows of like length are grouped
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One encoded window: `input_ids`, `labels` int64 [T], and its N screens as pixels or as kept features."""
+    """One encoded window: `input_ids`, `labels` int64 [T], the number of visual tokens S of each of its screens, and
+    these as pixels or as kept features."""
 
     input_ids: NDArray[np.int64]
     labels: NDArray[np.int64]
-    num_screens: int
-    pixels: NDArray[np.float32] | None = None  # [N, 3, h, w]
-    features: NDArray[np.float32] | None = None  # [N, S, width of the vision encoder]
+    tokens: tuple[int, ...]
+    pixels: tuple[NDArray[np.float32], ...] | None = None  # [3, h, w] each
+    features: tuple[NDArray[np.float32], ...] | None = None  # [S, width of the vision encoder] each
 
 
 class Windows(Dataset[Row]):
@@ -55,7 +56,7 @@ class Windows(Dataset[Row]):
         window = list(self.grammar.windows(episode))[k]
         example = encode(self.grammar.sentence(window), self.reader)
         check_length(example.input_ids, self.reader, f"episode {episode.id!r}")
-        return Row(example.input_ids, example.labels, len(example.pixels), pixels=example.pixels)
+        return Row(example.input_ids, example.labels, example.tokens, pixels=example.pixels)
 
 
 def check_length(input_ids: Sequence[int] | NDArray[np.int64], reader: Reader, what: str) -> None:
@@ -69,13 +70,15 @@ def check_length(input_ids: Sequence[int] | NDArray[np.int64], reader: Reader, w
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Rows -> a batch. The mask comes from lengths: padding may be a token that also occurs in sentences."""
+    """Rows -> a batch. The mask comes from lengths: padding may be a token that also occurs in sentences.
+
+    Screens of one size are one tensor [N, ...], those of different sizes a list.
+    """
 
     pad: int
     placeholder: int
-    screen_tokens: int  # visual tokens a screen
 
-    def __call__(self, rows: list[Row]) -> dict[str, Tensor]:
+    def __call__(self, rows: list[Row]) -> dict[str, Tensor | list[Tensor]]:
         longest = max(len(row.input_ids) for row in rows)
         input_ids = torch.full((len(rows), longest), self.pad)
         labels = torch.full((len(rows), longest), IGNORE)
@@ -86,21 +89,27 @@ class Collator:
             input_ids[i, :n] = torch.from_numpy(row.input_ids)
             labels[i, :n] = torch.from_numpy(row.labels)
             mask[i, :n] = True
-        batch = {"input_ids": input_ids, "labels": labels, "attention_mask": mask}
+        batch: dict[str, Tensor | list[Tensor]] = {
+            "input_ids": input_ids,
+            "labels": labels,
+            "attention_mask": mask,
+        }
         for name in ("pixels", "features"):
-            parts = [getattr(row, name) for row in rows if row.num_screens and getattr(row, name) is not None]
-            if parts:
-                batch[name] = torch.from_numpy(np.concatenate(parts))
+            parts = [part for row in rows for part in getattr(row, name) or ()]
+            if len({part.shape for part in parts}) == 1:
+                batch[name] = torch.from_numpy(np.stack(parts))
+            elif parts:
+                batch[name] = [torch.from_numpy(part) for part in parts]
         return batch
 
     def _check(self, row: Row) -> None:
         given = row.features if row.pixels is None else row.pixels
         num_screens = 0 if given is None else len(given)
         places = int((row.input_ids == self.placeholder).sum())
-        if places != num_screens * self.screen_tokens or num_screens != row.num_screens:
+        if places != sum(row.tokens) or num_screens != len(row.tokens):
             raise ValueError(
-                f"a sentence has {places} places for visual tokens where its {num_screens} screens of "
-                f"{self.screen_tokens} tokens need {num_screens * self.screen_tokens}"
+                f"a sentence has {places} places for the visual tokens of {len(row.tokens)} screens, {num_screens} "
+                f"screens are given and {sum(row.tokens)} tokens are theirs"
             )
 
 

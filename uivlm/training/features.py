@@ -4,7 +4,8 @@ In: episodes and the module. Out: a dataset of rows whose features lie in one fl
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from uivlm.episode import Episode
+from uivlm.models.interleave import look_at
 from uivlm.models.model import Reader
 from uivlm.sentences.encode import encode
-from uivlm.sentences.sentence import Grammar
+from uivlm.sentences.sentence import Grammar, Picture
 from uivlm.training.collator import WORKERS, Row, check_length
 
 SCREENS = 64  # screens a forward of the vision encoder
@@ -25,11 +27,21 @@ AHEAD = 8  # episodes that each process reads in advance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """A window: its first screen and where its screens end, counted in the episode or in all of them."""
+
+    input_ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
     """One episode before its features are known."""
 
-    pixels: NDArray[np.float32]  # [steps, 3, h, w]
-    rows: list[tuple[NDArray[np.int64], NDArray[np.int64], int, int]]  # ids, labels, first step, end
+    pixels: list[NDArray[np.float32]]  # [3, h, w] of each step
+    rows: list["_Row"]
 
 
 class _Episodes(Dataset[_Seen]):
@@ -46,27 +58,32 @@ class _Episodes(Dataset[_Seen]):
         for window, (start, _, stop) in zip(windows, self.grammar.spans(len(episode.steps)), strict=True):
             example = encode(self.grammar.sentence(window), self.reader, look=False)
             check_length(example.input_ids, self.reader, f"episode {episode.id!r}")
-            rows.append((example.input_ids, example.labels, start, stop))
-        return _Seen(np.stack([self.reader.pixels(step.screen) for step in episode.steps]), rows)
+            rows.append(_Row(example.input_ids, example.labels, start, stop))
+        return _Seen([self.reader.pixels(Picture(step.screen)) for step in episode.steps], rows)
 
 
 class Kept(Dataset[Row]):
-    """Rows whose screens were seen before: ids and labels in memory, features in a file."""
+    """Rows whose screens were seen before: ids and labels in memory, features in a file.
 
-    def __init__(self, file: Path, shape: tuple[int, ...]) -> None:
-        self.features = np.memmap(file, np.float32, "r", shape=shape)
-        self.rows: list[tuple[NDArray[np.int64], NDArray[np.int64], int, int]] = []
+    `ends`: where the visual tokens of each screen end in the file; `width`: numbers of a visual token.
+    """
+
+    def __init__(self, file: Path, ends: list[int], width: int, rows: list[_Row]) -> None:
+        self.features = np.memmap(file, np.float32, "r", shape=(ends[-1], width))
+        self.ends, self.rows = [0, *ends], rows
 
     @property
     def screens(self) -> list[int]:
-        return [stop - start for _, _, start, stop in self.rows]
+        return [row.stop - row.start for row in self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Row:
-        input_ids, labels, start, stop = self.rows[index]
-        return Row(input_ids, labels, stop - start, features=np.array(self.features[start:stop]))
+        row = self.rows[index]
+        places = list(pairwise(self.ends[row.start : row.stop + 1]))
+        features = tuple(np.array(self.features[first:end]) for first, end in places)
+        return Row(row.input_ids, row.labels, tuple(map(len, features)), features=features)
 
 
 @torch.inference_mode()
@@ -79,35 +96,29 @@ def keep(
     file: Path,
 ) -> Kept:
     """See every screen once and write its features to `file`."""
-    device = next(module.parameters()).device
-    total, done = sum(num_steps), 0
+    total, first = sum(num_steps), 0
     loader = DataLoader(
         _Episodes(episodes, grammar, reader), batch_size=None, num_workers=WORKERS, prefetch_factor=AHEAD
     )
-    kept: NDArray[np.float32] | None = None
     waiting: list[NDArray[np.float32]] = []
-    rows = []
-    first = 0
-    with tqdm(total=total, desc="seeing", unit="screen") as bar:
+    rows: list[_Row] = []
+    ends: list[int] = []
+    width = 0
+    with file.open("wb") as out, tqdm(total=total, desc="seeing", unit="screen") as bar:
         for seen in loader:
-            rows += [(ids, labels, first + start, first + stop) for ids, labels, start, stop in seen.rows]
+            rows += [replace(row, start=first + row.start, stop=first + row.stop) for row in seen.rows]
             first += len(seen.pixels)
-            waiting.extend(seen.pixels)  # `+=` would be numpy's
+            waiting += seen.pixels
             while len(waiting) >= SCREENS or (waiting and first == total):
-                looked = module.look(torch.from_numpy(np.stack(waiting[:SCREENS])).to(device))  # type: ignore[operator]
-                if kept is None:
-                    kept = np.memmap(file, np.float32, "w+", shape=(total, *looked.shape[1:]))
-                kept[done : done + len(looked)] = looked.float().cpu().numpy()
-                done += len(looked)
-                bar.update(len(looked))
+                for looked in look_at(module, waiting[:SCREENS]):
+                    out.write(looked.float().cpu().numpy().tobytes())
+                    ends.append((ends[-1] if ends else 0) + len(looked))
+                    width = looked.shape[1]
+                bar.update(len(waiting[:SCREENS]))
                 del waiting[:SCREENS]
     if first != total:
         raise ValueError(
             f"the episodes hold {first} screens where their index says {total}: prepare the data again"
         )
-    assert kept is not None, "there is no screen at all"
-    shape = kept.shape
-    del kept  # written out
-    made = Kept(file, shape)
-    made.rows = rows
-    return made
+    assert ends, "there is no screen at all"
+    return Kept(file, ends, width, rows)

@@ -148,7 +148,7 @@ def collate(batch: list[Page], pad: int) -> dict[str, Tensor]:
             arrays, (one.example.input_ids, one.example.labels, one.marks, True), strict=True
         ):
             arrays[name][i, :length] = row
-    arrays["pixels"] = np.concatenate([one.example.pixels for one in batch])
+    arrays["pixels"] = np.stack([screen for one in batch for screen in one.example.pixels])
     arrays["word_ids"] = np.concatenate([one.word_ids for one in batch])
     arrays["word_share"] = np.concatenate([one.word_share for one in batch])
     return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -21,6 +21,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from uivlm import recipe as recipes
 from uivlm.models import tune
+from uivlm.models.lora import described, targets
 from uivlm.models.model import Built, Reader, build, grammar, nll
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.store import Episodes, Prepared
@@ -43,6 +44,7 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     state = open_state(folder, recipe, resume)
     prepared, episodes = open_data(recipe)
     built = build(recipe)
+    print_targets(built)
     model = tune.begin(built, recipe.train.seed)
     if torch.cuda.is_available() and not built.quantised:
         model.cuda()
@@ -95,6 +97,13 @@ def open_data(recipe: recipes.Recipe) -> tuple[Prepared, Episodes]:
             f"the split {recipe.data.split!r} of {recipe.data.folder} is empty: there is nothing to learn"
         )
     return prepared, episodes
+
+
+def print_targets(built: Built, console: Console | None = None) -> None:
+    """Which layers carry adapters."""
+    if built.lora is not None:
+        text = described(targets(built.module, built.targets))
+        (console or Console()).print(Text(f"adapters of rank {built.lora.r} on\n{text}", "dim"))
 
 
 def print_row(row: Row, reader: Reader, console: Console | None = None) -> None:
@@ -164,11 +173,10 @@ def _trainer(
     kept = isinstance(rows, Kept)
     workers = 0 if kept else WORKERS  # kept rows are ready: a worker would only copy
     args = arguments(recipe, state, workers, built.recompute)
-    screen_tokens = int((rows[0].input_ids == built.reader.placeholder).sum()) // rows[0].num_screens
     trainer = _Trainer(
         model=model,
         args=args,
-        data_collator=Collator(built.reader.pad, built.reader.placeholder, screen_tokens),
+        data_collator=Collator(built.reader.pad, built.reader.placeholder),
         train_dataset=rows,
         compute_loss_func=loss,
         callbacks=[Progress(state, lambda folder: tune.save_extra(model, built, folder))],

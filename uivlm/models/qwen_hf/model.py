@@ -10,7 +10,6 @@ Shapes: B rows, T tokens, N screens, S visual tokens a screen, V visual tokens o
 F = (1 + deepstack layers) D + 2.
 """
 
-import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, cast
@@ -24,6 +23,7 @@ from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.models.qwen_hf.positions import positions
 
 LANGUAGE = "model.language_model.layers"  # the part that carries adapters
+FULL = r"model\.language_model\..+|lm_head\..+"  # what full fine-tuning trains
 SIDE = 256  # most rows or columns of visual tokens: bfloat16 counts no further
 
 Screens = Tensor | Sequence[Tensor]  # one tensor where all are of one size
@@ -191,16 +191,6 @@ def lora_targets(module: QwenHF) -> str:
         raise ValueError(f"{type(module.whole).__name__} has no linear layer in {LANGUAGE}")
     parts = "|".join(re.escape(name) for name in sorted(inside))
     return rf"{re.escape(LANGUAGE)}\.\d+\.({parts})"
-
-
-def described(names: Sequence[str]) -> str:
-    """Target layers in few words: numbers of layers are gathered."""
-    grouped = itertools.groupby(sorted(names, key=_unnumbered), key=_unnumbered)
-    return "\n".join(f"{len(list(group))} x {name}" for name, group in grouped)
-
-
-def _unnumbered(name: str) -> str:
-    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 def _flat(features: Screens | None) -> Tensor | None:

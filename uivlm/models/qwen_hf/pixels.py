@@ -5,20 +5,21 @@ aspect ratio nearly kept. Equal to transformers' `Qwen2VLImageProcessorPil` befo
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-
-from uivlm.sentences.sentence import Grammar, Picture, Sentence
 
 LONGEST = 200  # times the shorter side: transformers refuses longer screens
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Budgets in visual tokens a screen; one token is 28 x 28 pixels, with Qwen3-VL 32 x 32."""
+    """Budgets in visual tokens a screen, by its age (`sentences.sentence.Picture`).
+
+    One token is 28 x 28 pixels, with Qwen3-VL 32 x 32.
+    """
 
     most: int = 512  # of a screen of age 0
     older: tuple[
@@ -77,31 +78,3 @@ def resized(rgb: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8
     if rgb.shape[:2] == (height, width):
         return rgb
     return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def ages(grammar: Grammar, t: int) -> list[int]:
-    """Ages of the screens that step `t` sees, oldest first.
-
-    Counted back from the first step that is acted in the window, not from `t`: so a prompt is still the beginning of
-    its training sentence, and between jumps of the window no kept screen changes its size.
-    """
-    start = grammar.start(t)
-    first = t
-    while first and grammar.start(first - 1) == start:
-        first -= 1
-    return [max(0, first - i) for i in range(start, t + 1)]
-
-
-def shrunk(sentence: Sentence, ages: list[int], sight: Sight, factor: int) -> Sentence:
-    """The sentence with each older screen resized to the budget of its age."""
-    pieces = list(sentence)
-    places = [i for i, piece in enumerate(pieces) if isinstance(piece, Picture)]
-    if len(places) != len(ages):
-        raise ValueError(f"a sentence shows {len(places)} screens, {len(ages)} ages are given")
-    for place, age in zip(places, ages, strict=True):
-        piece = pieces[place]
-        if isinstance(piece, Picture) and age:
-            rgb = piece.screen.pixels
-            height, width = size(rgb.shape[0], rgb.shape[1], factor, sight.least, sight.budget(age))
-            pieces[place] = Picture(replace(piece.screen, pixels=resized(rgb, height, width)))
-    return tuple(pieces)

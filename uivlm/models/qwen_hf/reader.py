@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PretrainedConfig
 
-from uivlm.episode import Screen
-from uivlm.models.qwen_hf.pixels import Scale, Sight, resized, shrunk, size
-from uivlm.sentences.sentence import Sentence
+from uivlm.models.qwen_hf.pixels import Scale, Sight, resized, size
+from uivlm.sentences.sentence import Picture
 
 
 class Reader:
@@ -47,20 +46,16 @@ class Reader:
         """Is it a token of text? Control ids have no text: `text` leaves them out."""
         return token >= 0 and token not in self.control and self.tokenizer.id_to_token(token) is not None
 
-    def size(self, screen: Screen) -> tuple[int, int]:
+    def size(self, seen: Picture) -> tuple[int, int]:
         """Height and width of the screen as the model sees it, in pixels."""
-        height, width = screen.pixels.shape[:2]
-        return size(height, width, self.factor, self.sight.least, self.sight.most)
+        height, width = seen.screen.pixels.shape[:2]
+        return size(height, width, self.factor, self.sight.least, self.sight.budget(seen.age))
 
-    def picture(self, screen: Screen) -> list[int]:
-        height, width = self.size(screen)
+    def picture(self, seen: Picture) -> list[int]:
+        height, width = self.size(seen)
         places = [self.placeholder] * (height * width // self.factor**2)
         return [int(self.config.vision_start_token_id), *places, int(self.config.vision_end_token_id)]
 
-    def pixels(self, screen: Screen) -> NDArray[np.float32]:
+    def pixels(self, seen: Picture) -> NDArray[np.float32]:
         """[3, h, w]"""
-        return self.scale(resized(screen.pixels, *self.size(screen)))
-
-    def shrunk(self, sentence: Sentence, ages: list[int]) -> Sentence:
-        """The sentence with its older screens at the size of their age (`pixels.ages`); then encode it."""
-        return shrunk(sentence, ages, self.sight, self.factor)
+        return self.scale(resized(seen.screen.pixels, *self.size(seen)))

@@ -6,10 +6,10 @@ In: words and screens. Out: ids and pixels, as `sentences.encode` wants them.
 import numpy as np
 from numpy.typing import NDArray
 
-from uivlm.episode import Screen
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.pixels import pixels_of
 from uivlm.models.qwen_vl.tokens import Tokens
+from uivlm.sentences.sentence import Picture
 
 
 class Reader:
@@ -37,8 +37,8 @@ class Reader:
         """Is it a token of text? Control ids have no text: `text` leaves them out."""
         return 0 <= token < self.tokens.num_ranks
 
-    def picture(self, screen: Screen) -> list[int]:
+    def picture(self, seen: Picture) -> list[int]:
         return self.tokens.picture(self.config.queries)
 
-    def pixels(self, screen: Screen) -> NDArray[np.float32]:
-        return pixels_of(screen.pixels, int(self.config.visual["image_size"]))
+    def pixels(self, seen: Picture) -> NDArray[np.float32]:
+        return pixels_of(seen.screen.pixels, int(self.config.visual["image_size"]))
