@@ -40,7 +40,7 @@ from uivlm.models.lora import adapt
 from uivlm.models.model import Built, build
 from uivlm.recipe import Recipe
 from uivlm.sentences.encode import encode
-from uivlm.sentences.sentence import Grammar
+from uivlm.sentences.sentence import Grammar, Picture
 from uivlm.training import checkpoint
 
 FIRST = tokenizer().get_vocab_size()
@@ -163,10 +163,12 @@ def test_a_failed_step_spoils_no_later_one(loaded: Loaded, monkeypatch: pytest.M
 
 
 def test_screens_are_known_by_content() -> None:
-    assert screen_key(screen(1)) == screen_key(screen(1))
-    assert screen_key(screen(1)) != screen_key(screen(2))
+    one = screen_key(Picture(screen(1)), 4)
+    assert one == screen_key(Picture(screen(1), age=2), 4)  # seen alike
     plain = screen(1).pixels
-    assert screen_key(replace(screen(1), pixels=plain.reshape(20, 30, 3))) != screen_key(screen(1))
+    turned = Picture(replace(screen(1), pixels=plain.reshape(20, 30, 3)))
+    others = [screen_key(Picture(screen(2)), 4), screen_key(turned, 4), screen_key(Picture(screen(1)), 5)]
+    assert one not in others
 
 
 # -- what is said -----------------------------------------------------------------------------------------------

@@ -359,7 +359,9 @@ def prompt(config: QwenVLConfig, num_screens: int = 2) -> tuple[Tensor, Tensor, 
     for i in range(num_screens):
         pieces += [Picture(screen(i)), Words(f"tap at {i} 5", True, True)]
     example = encode(tuple(pieces), Reader(bytewise(), config))
-    return tuple(torch.from_numpy(x) for x in (example.input_ids[None], example.labels[None], example.pixels))  # type: ignore[return-value]
+    return tuple(
+        torch.from_numpy(x) for x in (example.input_ids[None], example.labels[None], np.stack(example.pixels))
+    )  # type: ignore[return-value]
 
 
 @given(st.text() | st.lists(st.sampled_from([*CONTROL, "a", " "])).map("".join))
@@ -405,11 +407,11 @@ def test_no_vocabulary(tmp_path: Path) -> None:
 def test_reader_reads_text_and_screens() -> None:
     config, tokens = small_config(), bytewise()
     reader = Reader(tokens, config)
-    ids = reader.picture(screen(0))
+    ids = reader.picture(Picture(screen(0)))
     assert ids == [config.image_start, *[config.placeholder] * 9, config.image_start + 1]
     assert (reader.end, reader.context) == (256, 256)
     assert Reader(tokens, small_config(long_context="original")).context == 8192
-    assert reader.pixels(screen(0)).shape == (3, 32, 32)
+    assert reader.pixels(Picture(screen(0))).shape == (3, 32, 32)
     said = reader.words("press <imgpad>")
     assert reader.text([*said, reader.end, *ids]) == "press <imgpad>"
     assert all(map(reader.speaks, said))
@@ -556,9 +558,11 @@ def test_rows_of_a_batch_do_not_see_each_other() -> None:
     rows = []
     for num_screens in (1, 3):
         ids, labels, pixels = prompt(model.config, num_screens)
-        rows.append(Row(ids[0].numpy(), labels[0].numpy(), num_screens, pixels=pixels.numpy()))
-    batch = Collator(256, model.config.placeholder, model.config.queries)(rows)
-    alone = [model(**Collator(256, model.config.placeholder, 9)([row])).logits for row in rows]
+        tokens = (model.config.queries,) * num_screens
+        rows.append(Row(ids[0].numpy(), labels[0].numpy(), tokens, pixels=tuple(pixels.numpy())))
+    collate: Any = Collator(256, model.config.placeholder)
+    batch = collate(rows)
+    alone = [model(**collate([row])).logits for row in rows]
     assert torch.allclose(model(**batch).logits, torch.cat(alone), atol=1e-4)
 
 

@@ -1,5 +1,6 @@
 """Sentences: what is trained, what a prompt is, how much is shown, and that text is only text."""
 
+import numpy as np
 import pytest
 from bridges import END, PICTURE, START, config, episode, tokenizer
 from tokenizers import AddedToken
@@ -60,7 +61,8 @@ def test_a_prompt_is_the_training_sentence_cut_before_the_action(grammar: Gramma
             cut = ends[t - start] - len(reader.words(said(grammar, of)[t]))
             assert prompt.input_ids.tolist() == trained.input_ids[:cut].tolist()
             assert (prompt.labels == IGNORE).all()
-            assert (prompt.pixels == trained.pixels[: t - start + 1]).all()
+            assert np.array_equal(prompt.pixels, trained.pixels[: t - start + 1])
+            assert prompt.tokens == trained.tokens[: t - start + 1] == (4,) * (t - start + 1)
         t, window = stop, next(windows, window)
     assert t == 21
 
@@ -120,7 +122,7 @@ def test_control_ids_stand_where_code_puts_them(reader: Reader) -> None:
     example = encode(Grammar(100, 8, 8).sentence(next(Grammar().windows(of))), reader)
     counts = {name: int((example.input_ids == FIRST + name).sum()) for name in (START, END, PICTURE)}
     assert counts == {START: 1, END: 3, PICTURE: 3 * 4}
-    assert example.pixels.shape == (3, 3, 48, 32)
+    assert [screen.shape for screen in example.pixels] == [(3, 48, 32)] * 3
 
 
 def test_no_look_no_pixels(reader: Reader) -> None:
