@@ -82,6 +82,33 @@ def base(
     _say(f"checkpoint: {out}")
 
 
+@app.command()
+def merge(
+    ckpt: Checkpoint,
+    out: Annotated[Path, typer.Option(help="A new folder for the base that comes of it.")],
+) -> None:
+    """A checkpoint's adapters added into its model: a base in the model's own format, for `model.base` or others."""
+    from uivlm.inference.load import read_recipe
+    from uivlm.models.export import merge as run_merge
+
+    run_merge(read_recipe(ckpt), ckpt, out)
+    _say(f"base: {out}")
+
+
+@app.command()
+def export(
+    ckpt: Checkpoint,
+    to: Annotated[Literal["qwen2"], typer.Option(help="The format; qwen2 takes a qwen_vl checkpoint.")],
+    out: Annotated[Path, typer.Option(help="A new folder for the model and its adapters.")],
+) -> None:
+    """Qwen-VL's language tower as transformers' Qwen2ForCausalLM, its adapters beside it as PEFT loads them."""
+    from uivlm.inference.load import read_recipe
+    from uivlm.models.export import to_qwen2
+
+    to_qwen2(read_recipe(ckpt), ckpt, out)
+    _say(f"{to}: {out / 'base'}, {out / 'adapters'}")
+
+
 @app.command("eval")
 def evaluate(
     ckpt: Checkpoint,

@@ -42,6 +42,25 @@ class LlamaVit:
 
 
 @dataclass(frozen=True, slots=True)
+class LlamaParts:
+    """The same bridge, put together of a published Llama and a published vision encoder (`models/bridge_parts.py`); the
+    projection between them is new, and trained whole. LoRA as it stands; Q-LoRA with `quantise`."""
+
+    base: str  # the Llama: folder in the hub's format, or an id on the model hub
+    vision: str  # a ViT, SigLIP, CLIP or DINOv2, likewise
+    lora: Lora = field(default_factory=Lora)
+    quantise: Literal["nf4", "int8", None] = None  # how the frozen Llama is kept (bitsandbytes)
+    visual_tokens: Literal["pooled", "grid", "patches"] = (
+        "grid"  # one a screen, a grid of means, or every patch
+    )
+    grid: int = 8  # rows, and columns, of visual tokens
+    kind: Literal["llama_parts"] = "llama_parts"
+
+    def __post_init__(self) -> None:
+        _at_least("model.grid", self.grid, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class QwenVL:
     """The original Qwen-VL of `models/qwen_vl`. LoRA as it stands; Q-LoRA with `quantise`; `lora` None: full
     fine-tuning of the language model and the resampler."""
@@ -94,7 +113,7 @@ def _check_quantise(quantise: str | None, lora: Lora | None) -> None:
         )
 
 
-ModelPart = LlamaVit | QwenVL | QwenHF
+ModelPart = LlamaVit | LlamaParts | QwenVL | QwenHF
 
 
 @dataclass(frozen=True, slots=True)

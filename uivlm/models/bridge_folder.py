@@ -89,6 +89,7 @@ def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _check_ids(root: Path, config: BridgeConfig, tokenizer: Tokenizer) -> None:
     text = config.text_config
+    first_beyond = text.vocab_size + 1  # the placeholder alone may be the id after the last
     control = {
         "bos_token_id": text.bos_token_id,
         "eos_token_id": text.eos_token_id,
@@ -96,7 +97,8 @@ def _check_ids(root: Path, config: BridgeConfig, tokenizer: Tokenizer) -> None:
         "picture_id": config.picture_id,
     }
     for name, value in control.items():
-        if not isinstance(value, int) or not 0 <= value < text.vocab_size:
+        most = first_beyond if name == "picture_id" else text.vocab_size
+        if not isinstance(value, int) or not 0 <= value < most:
             raise ValueError(
                 f"{root / CONFIG}: {name} is {value}, outside the {text.vocab_size} ids of the vocabulary"
             )

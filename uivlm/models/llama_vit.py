@@ -1,11 +1,12 @@
-"""The bridge: Llama reads screens through a ViT and one linear projection (the paper's LLama+ViT).
+"""The bridge: Llama reads screens through a vision encoder and one linear projection (the paper's LLama+ViT).
 
 In: token ids in which each screen stands as `picture_id` repeated, and the screens' pixels in that order.
-Out: next-token logits. Trained: LoRA on the language model, and the projection. Frozen: ViT, token embeddings.
+Out: next-token logits. Trained: LoRA on the language model, and the projection. Frozen: vision encoder, token embeddings.
 
 Shapes: B rows, T tokens, N screens, P patches, S visual tokens a screen, D width of Llama, V vocabulary.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,9 +16,10 @@ from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel, ViTConfig, ViTModel
+from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from uivlm.models import vision
 from uivlm.models.interleave import splice, wanted_logits
 from uivlm.sentences.sentence import Picture
 
@@ -26,18 +28,20 @@ TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|
 
 
 class BridgeConfig(PretrainedConfig):
-    """Llama's and ViT's own configurations and what joins them."""
+    """Llama's and the vision encoder's own configurations and what joins them."""
 
     model_type = "uivlm_llama_vit"
-    sub_configs = {"text_config": LlamaConfig, "vision_config": ViTConfig}  # noqa: RUF012
+    sub_configs = {"text_config": LlamaConfig, "vision_config": AutoConfig}  # noqa: RUF012
 
     def __init__(
         self,
         text_config: dict[str, Any] | LlamaConfig | None = None,
-        vision_config: dict[str, Any] | ViTConfig | None = None,
+        vision_config: dict[str, Any] | PretrainedConfig | None = None,
         visual_tokens: Literal["pooled", "grid", "patches"] = "grid",
         grid: tuple[int, int] = (8, 8),
         picture_id: int = 0,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
         **rest: Any,
     ) -> None:
         if visual_tokens not in ("pooled", "grid", "patches"):
@@ -46,11 +50,16 @@ class BridgeConfig(PretrainedConfig):
             text_config if isinstance(text_config, LlamaConfig) else LlamaConfig(**(text_config or {}))
         )
         self.vision_config = (
-            vision_config if isinstance(vision_config, ViTConfig) else ViTConfig(**(vision_config or {}))
+            vision_config
+            if isinstance(vision_config, PretrainedConfig)
+            else vision.config_of(vision_config or {})
         )
         self.visual_tokens = visual_tokens
         self.grid = (int(grid[0]), int(grid[1]))  # rows, columns of visual tokens, for `visual_tokens="grid"`
-        self.picture_id = picture_id  # the placeholder id; text never encodes to it
+        self.picture_id = (
+            picture_id  # the placeholder id; text never encodes to it; it may lie beyond the vocabulary
+        )
+        self.mean, self.std = tuple(mean), tuple(std)  # of the encoder's colours: R, G, B in 0..1
         super().__init__(**rest)
 
     @property
@@ -89,7 +98,7 @@ class LlamaVit(PreTrainedModel):
 
     def __init__(self, config: BridgeConfig) -> None:
         super().__init__(config)
-        self.vision = ViTModel(config.vision_config, add_pooling_layer=False)
+        self.vision = vision.made(config.vision_config)
         self.projection = nn.Linear(config.vision_config.hidden_size, config.text_config.hidden_size)
         self.language = LlamaForCausalLM(config.text_config)
         self.post_init()  # type: ignore[no-untyped-call]
@@ -98,18 +107,14 @@ class LlamaVit(PreTrainedModel):
         return self.language.get_input_embeddings()
 
     def look(self, pixels: Tensor) -> Tensor:
-        """[N, 3, h, w] -> [N, S, width of ViT]: the frozen part of seeing a screen."""
-        return self.pool(self.vision(pixel_values=pixels).last_hidden_state)
-
-    def pool(self, states_NPD: Tensor) -> Tensor:
-        """CLS and patch states -> visual tokens, as `visual_tokens` says; state 0 is CLS."""
+        """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of seeing a screen."""
+        whole_ND, patches_NPD = vision.states(self.vision, pixels.to(self.projection.weight.dtype))
         match self.config.visual_tokens:
             case "pooled":
-                return states_NPD[:, :1]
+                return whole_ND[:, None]
             case "patches":
-                return states_NPD[:, 1:]
-        rows, columns = self.config.patches
-        map_NDhw = states_NPD[:, 1:].transpose(1, 2).unflatten(2, (rows, columns))
+                return patches_NPD
+        map_NDhw = patches_NPD.transpose(1, 2).unflatten(2, self.config.patches)
         return functional.adaptive_avg_pool2d(map_NDhw, self.config.grid).flatten(2).transpose(1, 2)
 
     def embed(self, input_ids: Tensor, features: Tensor | None) -> Tensor:
@@ -117,7 +122,8 @@ class LlamaVit(PreTrainedModel):
         seen = None if features is None else self.projection(features.to(self.projection.weight.dtype))
         tokens_VD = None if seen is None else seen.flatten(0, 1)
         places = input_ids == self.config.picture_id
-        return splice(self.get_input_embeddings()(input_ids), places, tokens_VD)
+        words = input_ids.masked_fill(places, _id(self.config.text_config.pad_token_id))
+        return splice(self.get_input_embeddings()(words), places, tokens_VD)
 
     def forward(
         self,
@@ -172,7 +178,11 @@ class Reader:
         return [self.config.picture_id] * self.config.screen_tokens
 
     def pixels(self, seen: Picture) -> NDArray[np.float32]:
-        """Resized to the ViT's input (aspect ratio not kept, fractions survive), in [-1, 1]: ViT's mean and std 0.5."""
+        """Resized to the encoder's input (aspect ratio not kept, fractions survive), its colours scaled."""
         height, width = self.config.image_size
         image = Image.fromarray(seen.screen.pixels).resize((width, height), Image.Resampling.BICUBIC)
-        return np.asarray(image, np.float32).transpose(2, 0, 1) / 127.5 - 1
+        mean, std = (
+            np.array(three, np.float32)[:, None, None] for three in (self.config.mean, self.config.std)
+        )
+        scaled = (np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255) - mean) / std
+        return scaled.astype(np.float32, copy=False)

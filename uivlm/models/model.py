@@ -13,6 +13,7 @@ from torch.nn import functional
 from uivlm import recipe as recipes
 from uivlm.models import llama_vit
 from uivlm.models.bridge_folder import load_base
+from uivlm.models.bridge_parts import from_parts
 from uivlm.models.quantise import quantised
 from uivlm.models.qwen_hf import files as hf_files
 from uivlm.models.qwen_hf import model as qwen_hf
@@ -75,6 +76,8 @@ def build(recipe: recipes.Recipe) -> Built:
             bridge, tokenizer = load_base(llama_vit.TINY if base == "tiny" else base, dtype)
             reader = llama_vit.Reader(tokenizer, bridge.config)
             return Built(bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model))
+        case recipes.LlamaParts() as part:
+            return _llama_parts(part, dtype, recipe.train.seed)
         case recipes.QwenVL() as part:
             return _qwen_vl(part, dtype)
         case recipes.QwenHF() as part:
@@ -84,7 +87,7 @@ def build(recipe: recipes.Recipe) -> Built:
 def projector(part: recipes.ModelPart) -> str | None:
     """Name of the submodule that is trained whole beside the adapters; known before anything is loaded."""
     match part:
-        case recipes.LlamaVit():
+        case recipes.LlamaVit() | recipes.LlamaParts():
             return "projection"
         case recipes.QwenVL() | recipes.QwenHF():
             return None
@@ -98,6 +101,20 @@ def nll(outputs: Any, labels: Tensor) -> Tensor:
     """Nats summed over trained tokens, from a forward that was given `labels`; shifts itself."""
     targets = labels[:, 1:]
     return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="sum")
+
+
+def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int) -> Built:
+    kept = {} if part.quantise is None else quantised(part.quantise, dtype)
+    bridge, tokenizer = from_parts(part.base, part.vision, part.visual_tokens, part.grid, dtype, seed, **kept)
+    return Built(
+        bridge,
+        llama_vit.Reader(tokenizer, bridge.config),
+        part.lora,
+        llama_vit.TARGETS,
+        projector(part),
+        quantised=part.quantise is not None,
+        recompute=True,
+    )
 
 
 def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype) -> Built:

@@ -71,7 +71,7 @@ def load_extra(model: nn.Module, built: Built, folder: Path) -> None:
 
 def load(recipe: recipes.Recipe, folder: Path) -> tuple[Built, nn.Module]:
     """The model of a checkpoint, in evaluation mode."""
-    if not isinstance(recipe.model, recipes.LlamaVit) and recipe.model.lora is None:
+    if isinstance(recipe.model, recipes.QwenVL | recipes.QwenHF) and recipe.model.lora is None:
         built = build(replace(recipe, model=replace(recipe.model, base=str(folder / FULL))))
         return built, built.module
     built = build(recipe)

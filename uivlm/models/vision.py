@@ -1,0 +1,123 @@
+"""Vision encoders that a bridge looks through: ViT, SigLIP, CLIP, DINOv2, all by transformers' own classes.
+
+In: pixels, scaled as the encoder's own files say. Out: one vector of the screen, and one of each patch.
+Shapes: N screens, P patches, D width of the encoder.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    Dinov2Config,
+    Dinov2Model,
+    PretrainedConfig,
+    PreTrainedModel,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+    ViTConfig,
+    ViTModel,
+)
+
+from uivlm.models import hub
+from uivlm.models.hub import first_line
+
+CONFIG, PIXELS = "config.json", "preprocessor_config.json"
+FETCHED = [CONFIG, PIXELS, "*.safetensors*"]
+KINDS: dict[str, tuple[type[PretrainedConfig], type[PreTrainedModel]]] = {
+    "vit": (ViTConfig, ViTModel),
+    "siglip_vision_model": (SiglipVisionConfig, SiglipVisionModel),
+    "clip_vision_model": (CLIPVisionConfig, CLIPVisionModel),
+    "dinov2": (Dinov2Config, Dinov2Model),
+}
+WHOLE = {"siglip": "siglip_vision_model", "clip": "clip_vision_model"}  # with a text tower: its vision part
+Three = tuple[float, float, float]
+
+
+def config_of(told: dict[str, Any]) -> PretrainedConfig:
+    """The encoder's configuration of a table with its `model_type`; a table without one is a ViT's."""
+    kind = told.get("model_type", "vit")
+    if kind in WHOLE:
+        kind, told = WHOLE[kind], told.get("vision_config", {})
+    if kind not in KINDS:
+        raise ValueError(
+            f"the vision encoder's model_type is {kind!r}, known are {', '.join((*KINDS, *WHOLE))}"
+        )
+    return KINDS[kind][0](**{name: value for name, value in told.items() if name != "model_type"})
+
+
+def made(config: PretrainedConfig) -> nn.Module:
+    """An encoder with random weights."""
+    kind = KINDS[config.model_type][1]
+    return kind(config, **_options(kind))
+
+
+def load(name: str | Path, dtype: torch.dtype) -> tuple[nn.Module, PretrainedConfig, Three, Three]:
+    """A published encoder with its configuration, and mean and standard deviation of its colours (R, G, B in 0..1)."""
+    root = hub.fetch(name, "vision encoder", FETCHED)
+    config = config_of(_read(root / CONFIG))
+    kind = KINDS[config.model_type][1]
+    try:
+        loaded: Any = kind.from_pretrained(
+            root,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            **_options(kind),
+        )
+    except Exception as error:  # damaged files raise nearly anything
+        raise ValueError(f"the {kind.__name__} in {root} cannot be loaded ({first_line(error)})") from error
+    module, told = loaded
+    for what in (
+        "missing_keys",
+        "mismatched_keys",
+    ):  # a text tower or a classifier may be there: it is not read
+        if names := sorted(map(str, told.get(what, ()))):
+            raise ValueError(
+                f"the weights in {root} do not fit {kind.__name__}: {len(names)} {what.replace('_', ' ')}, such as "
+                f"{names[0]}"
+            )
+    return module, config, *_colours(root)
+
+
+def states(module: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """[N, 3, h, w] -> the screen's own vector [N, D] (CLS, or what the encoder pools), and its patches [N, P, D]."""
+    seen = cast(Any, module)(pixel_values=pixels)
+    all_NPD = seen.last_hidden_state
+    pooled = getattr(seen, "pooler_output", None)
+    if isinstance(module, SiglipVisionModel):  # no CLS state
+        return (all_NPD.mean(1) if pooled is None else pooled), all_NPD
+    return (all_NPD[:, 0] if pooled is None else pooled), all_NPD[:, 1:]
+
+
+def _options(kind: type[PreTrainedModel]) -> dict[str, Any]:
+    return {"add_pooling_layer": False} if kind is ViTModel else {}
+
+
+def _colours(root: Path) -> tuple[Three, Three]:
+    told = _read(root / PIXELS)
+    try:
+        mean, std = (tuple(map(float, told[field])) for field in ("image_mean", "image_std"))
+        return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{root / PIXELS} tells no image_mean and image_std of three channels each"
+        ) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise ValueError(f"the folder {file.parent} holds no vision encoder: it has no {file.name}")
+    try:
+        told = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON ({first_line(error)}): get it again") from error
+    if not isinstance(told, dict):
+        raise ValueError(f"{file} holds no table: get it again")
+    return told
