@@ -19,6 +19,8 @@ ALLOWED = {
     "uivlm.picture": ("actions", "episode"),
     "uivlm.sentences": ("actions", "episode"),
     "uivlm.models": ("sentences", "episode", "recipe"),
+    "uivlm.models.cost": ("models", "sentences", "actions", "episode", "recipe"),
+    "uivlm.plan": ("models", "sentences", "recipe"),
     "uivlm.training": ("models", "sentences", "episode", "recipe"),
     # the pre-training of the tiny base, on drawn interfaces
     "uivlm.training.pages": ("training", "models", "sentences", "episode", "lessons", "devices.sim"),

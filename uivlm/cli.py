@@ -67,6 +67,26 @@ def train(
 
 
 @app.command()
+def plan(
+    recipe: RecipeName,
+    set_: Settings = None,
+    gpus: Annotated[int, typer.Option(min=1, help="How many GPUs.")] = 1,
+    memory: Annotated[
+        float | None, typer.Option(min=1, help="GB of one GPU; more than that is refused.")
+    ] = None,
+    tflops: Annotated[float, typer.Option(min=1, help="Peak of one GPU; an A100's by default.")] = 312,
+    data: Annotated[Path | None, typer.Option(help="Prepared data, for real lengths of sentences.")] = None,
+) -> None:
+    """What a recipe will cost: parameters, tokens, memory by ZeRO stage, GPU hours. Reads no weights; estimates."""
+    from uivlm.recipe import load, override
+
+    wanted = override(load(recipe), set_ or [])
+    from uivlm.plan import plan as print_plan
+
+    print_plan(wanted, gpus, memory, tflops, data, screen)
+
+
+@app.command()
 def base(
     recipe: RecipeName,
     out: Annotated[Path, typer.Option(help="The checkpoint folder to make.")],

@@ -17,8 +17,9 @@ from uivlm.models.hub import first_line
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
-FETCHED = [CONFIG, "generation_config.json", TOKENIZER, "*.safetensors*"]
+FETCHED, WEIGHTS = [CONFIG, "generation_config.json", TOKENIZER], "*.safetensors*"
 UNKNOWN = "<unk>"
+CONTROL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def from_parts(
@@ -30,24 +31,42 @@ def from_parts(
     seed: int,
     **rest: Any,
 ) -> tuple[LlamaVit, Tokenizer]:
-    """In evaluation mode. `grid`: rows and columns of visual tokens; `rest` goes to Llama's `from_pretrained`.
+    """In evaluation mode. `grid`: rows and columns of visual tokens; `rest` goes to Llama's `from_pretrained`."""
+    module, tokenizer = outline(language, sight, visual_tokens, grid, dtype)
+    llama = _llama(hub.fetch(language, "Llama", [*FETCHED, WEIGHTS]), dtype, rest)
+    text = module.config.text_config
+    llama.config.update({name: getattr(text, name) for name in CONTROL})
+    device = next(llama.parameters()).device
+    module.language = llama
+    module.vision = vision.load(sight, module.config.vision_config, dtype).to(device)
+    module.projection = _projection(module, dtype, seed)
+    nn.Module.eval(module)
+    return module, tokenizer
+
+
+def outline(
+    language: str | Path,
+    sight: str | Path,
+    visual_tokens: Literal["pooled", "grid", "patches"],
+    grid: int,
+    dtype: torch.dtype,
+) -> tuple[LlamaVit, Tokenizer]:
+    """The bridge on the meta device: its shapes, of the configurations alone.
 
     A screen's placeholder is the id after the last of the vocabulary: no embedding is added for it, and text cannot
     hold it.
     """
     root = hub.fetch(language, "Llama", FETCHED)
     tokenizer = _tokenizer(root)
-    llama = _llama(root, dtype, rest)
-    seeing, seen, mean, std = vision.load(sight, dtype)
-    text = llama.config
-    text.bos_token_id, text.eos_token_id, text.pad_token_id = _control(root, text, tokenizer)
-    config = BridgeConfig(text, seen, visual_tokens, (grid, grid), text.vocab_size, mean, std)
+    try:
+        text = LlamaConfig.from_pretrained(root, local_files_only=True)
+    except Exception as error:  # whatever the file holds, transformers may stumble over it
+        raise ValueError(f"{root / CONFIG} describes no Llama ({first_line(error)})") from error
+    text.update(dict(zip(CONTROL, _control(root, text, tokenizer), strict=True)))
+    seen, mean, std = vision.described(sight)
     with torch.device("meta"):
-        module = LlamaVit(config)
-    device = next(llama.parameters()).device
-    module.language, module.vision = llama, seeing.to(device)
-    module.projection = _projection(module, dtype, seed)
-    nn.Module.eval(module)
+        module = LlamaVit(BridgeConfig(text, seen, visual_tokens, (grid, grid), text.vocab_size, mean, std))
+    nn.Module.to(module, dtype)
     return module, tokenizer
 
 

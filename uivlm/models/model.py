@@ -3,10 +3,13 @@
 In: a recipe. Out: the frozen base module in evaluation mode, how it reads, its loss, and what of it is trained.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,6 +17,7 @@ from uivlm import recipe as recipes
 from uivlm.models import llama_vit
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.bridge_parts import from_parts
+from uivlm.models.bridge_parts import outline as outline_parts
 from uivlm.models.quantise import quantised
 from uivlm.models.qwen_hf import files as hf_files
 from uivlm.models.qwen_hf import model as qwen_hf
@@ -69,7 +73,8 @@ class Built:
     reuse: bool = True  # do keys and values of a beginning stay right when the sentence grows?
 
 
-def build(recipe: recipes.Recipe) -> Built:
+def build(recipe: recipes.Recipe, weights: bool = True) -> Built:
+    """`weights` False: on the meta device, of the configuration alone (but a bridge's folder, which is small, is read)."""
     dtype = DTYPES[recipe.train.precision]
     match recipe.model:
         case recipes.LlamaVit(base=base, lora=lora):
@@ -77,11 +82,11 @@ def build(recipe: recipes.Recipe) -> Built:
             reader = llama_vit.Reader(tokenizer, bridge.config)
             return Built(bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model))
         case recipes.LlamaParts() as part:
-            return _llama_parts(part, dtype, recipe.train.seed)
+            return _llama_parts(part, dtype, recipe.train.seed, weights)
         case recipes.QwenVL() as part:
-            return _qwen_vl(part, dtype)
+            return _qwen_vl(part, dtype, weights)
         case recipes.QwenHF() as part:
-            return _qwen_hf(part, dtype)
+            return _qwen_hf(part, dtype, weights)
 
 
 def projector(part: recipes.ModelPart) -> str | None:
@@ -97,15 +102,30 @@ def grammar(recipe: recipes.Recipe) -> Grammar:
     return Grammar(**asdict(recipe.grammar))
 
 
+def check_length(input_ids: Sequence[int] | NDArray[np.int64], reader: Reader, what: str) -> None:
+    """Nothing is cut: a sentence longer than the context is an error."""
+    if len(input_ids) > reader.context:
+        raise ValueError(
+            f"a sentence of {what} has {len(input_ids)} tokens, the model reads {reader.context}: "
+            "lower grammar.screens (or grammar.before)"
+        )
+
+
 def nll(outputs: Any, labels: Tensor) -> Tensor:
     """Nats summed over trained tokens, from a forward that was given `labels`; shifts itself."""
     targets = labels[:, 1:]
     return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="sum")
 
 
-def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int) -> Built:
-    kept = {} if part.quantise is None else quantised(part.quantise, dtype)
-    bridge, tokenizer = from_parts(part.base, part.vision, part.visual_tokens, part.grid, dtype, seed, **kept)
+def _kept(quantise: Literal["nf4", "int8", None], dtype: torch.dtype) -> dict[str, Any]:
+    return {} if quantise is None else quantised(quantise, dtype)
+
+
+def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int, weights: bool) -> Built:
+    named = part.base, part.vision, part.visual_tokens, part.grid, dtype
+    bridge, tokenizer = (
+        from_parts(*named, seed, **_kept(part.quantise, dtype)) if weights else outline_parts(*named)
+    )
     return Built(
         bridge,
         llama_vit.Reader(tokenizer, bridge.config),
@@ -117,10 +137,13 @@ def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int) -> Bui
     )
 
 
-def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype) -> Built:
-    kept = {} if part.quantise is None else quantised(part.quantise, dtype)
+def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype, weights: bool) -> Built:
     tokens = qwen_files.load_tokens(part.base)
-    module = qwen_files.load(part.base, dtype, part.long_context, **kept)
+    module = (
+        qwen_files.load(part.base, dtype, part.long_context, **_kept(part.quantise, dtype))
+        if weights
+        else qwen_files.outline(part.base, dtype, part.long_context)
+    )
     reader = QwenReader(tokens, module.config)
     if part.context is not None:
         if part.context > module.config.max_position_embeddings:
@@ -142,10 +165,13 @@ def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype) -> Built:
     )
 
 
-def _qwen_hf(part: recipes.QwenHF, dtype: torch.dtype) -> Built:
-    kept = {} if part.quantise is None else quantised(part.quantise, dtype)
+def _qwen_hf(part: recipes.QwenHF, dtype: torch.dtype, weights: bool) -> Built:
     reader = hf_files.load_reader(part.base, Sight(part.most, part.older, part.least))
-    module = hf_files.load(part.base, dtype, **kept)
+    module = (
+        hf_files.load(part.base, dtype, **_kept(part.quantise, dtype))
+        if weights
+        else hf_files.outline(part.base, dtype)
+    )
     return Built(
         module,
         reader,

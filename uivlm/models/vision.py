@@ -27,7 +27,7 @@ from uivlm.models import hub
 from uivlm.models.hub import first_line
 
 CONFIG, PIXELS = "config.json", "preprocessor_config.json"
-FETCHED = [CONFIG, PIXELS, "*.safetensors*"]
+FETCHED, WEIGHTS = [CONFIG, PIXELS], "*.safetensors*"
 KINDS: dict[str, tuple[type[PretrainedConfig], type[PreTrainedModel]]] = {
     "vit": (ViTConfig, ViTModel),
     "siglip_vision_model": (SiglipVisionConfig, SiglipVisionModel),
@@ -56,10 +56,15 @@ def made(config: PretrainedConfig) -> nn.Module:
     return kind(config, **_options(kind))
 
 
-def load(name: str | Path, dtype: torch.dtype) -> tuple[nn.Module, PretrainedConfig, Three, Three]:
-    """A published encoder with its configuration, and mean and standard deviation of its colours (R, G, B in 0..1)."""
+def described(name: str | Path) -> tuple[PretrainedConfig, Three, Three]:
+    """A published encoder's configuration, and mean and standard deviation of its colours (R, G, B in 0..1)."""
     root = hub.fetch(name, "vision encoder", FETCHED)
-    config = config_of(_read(root / CONFIG))
+    return config_of(_read(root / CONFIG)), *_colours(root)
+
+
+def load(name: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
+    """A published encoder with its weights; `config` as `described` gives it."""
+    root = hub.fetch(name, "vision encoder", [*FETCHED, WEIGHTS])
     kind = KINDS[config.model_type][1]
     try:
         loaded: Any = kind.from_pretrained(
@@ -83,7 +88,8 @@ def load(name: str | Path, dtype: torch.dtype) -> tuple[nn.Module, PretrainedCon
                 f"the weights in {root} do not fit {kind.__name__}: {len(names)} {what.replace('_', ' ')}, such as "
                 f"{names[0]}"
             )
-    return module, config, *_colours(root)
+    assert isinstance(module, nn.Module)
+    return module
 
 
 def states(module: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from uivlm.episode import Episode
-from uivlm.models.model import Reader
+from uivlm.models.model import Reader, check_length
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar
 
@@ -57,15 +57,6 @@ class Windows(Dataset[Row]):
         example = encode(self.grammar.sentence(window), self.reader)
         check_length(example.input_ids, self.reader, f"episode {episode.id!r}")
         return Row(example.input_ids, example.labels, example.tokens, pixels=example.pixels)
-
-
-def check_length(input_ids: Sequence[int] | NDArray[np.int64], reader: Reader, what: str) -> None:
-    """Nothing is cut: a sentence longer than the context is an error."""
-    if len(input_ids) > reader.context:
-        raise ValueError(
-            f"a sentence of {what} has {len(input_ids)} tokens, the model reads {reader.context}: "
-            "lower grammar.screens (or grammar.before)"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from uivlm.episode import Episode
 from uivlm.models.interleave import look_at
-from uivlm.models.model import Reader
+from uivlm.models.model import Reader, check_length
 from uivlm.sentences.encode import encode
 from uivlm.sentences.sentence import Grammar, Picture
-from uivlm.training.collator import WORKERS, Row, check_length
+from uivlm.training.collator import WORKERS, Row
 
 SCREENS = 64  # screens a forward of the vision encoder
 AHEAD = 8  # episodes that each process reads in advance

@@ -31,7 +31,8 @@ from uivlm.models.qwen_hf.reader import Reader
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 PIXELS = ("preprocessor_config.json", "processor_config.json")  # the first that is there counts
 READING = (TOKENIZER, TOKENIZER_CONFIG, *PIXELS)
-FETCHED = [CONFIG, "generation_config.json", *READING, "chat_template.*", "*.safetensors*"]
+FETCHED = [CONFIG, "generation_config.json", *READING, "chat_template.*"]
+WEIGHTS = "*.safetensors*"
 KINDS: dict[str, type[PreTrainedModel]] = {
     kind.__name__: kind
     for kind in (
@@ -65,12 +66,8 @@ def load(name: str | Path, dtype: torch.dtype = torch.bfloat16, **rest: Any) -> 
 
 
 def load_reader(name: str | Path, sight: Sight | None = None) -> Reader:
-    root = fetch(name)
-    kind = architecture(root)
-    try:
-        config = AutoConfig.from_pretrained(root, local_files_only=True)
-    except Exception as error:
-        raise ValueError(f"{root / CONFIG} describes no {kind.__name__} ({first_line(error)})") from error
+    root = fetch(name, weights=False)
+    config = _config(root, architecture(root))
     tokenizer = read_tokenizer(root / TOKENIZER)
     control = {str(token): at for at, token in tokenizer.get_added_tokens_decoder().items()}
     ids = set(control.values())
@@ -88,9 +85,29 @@ def load_reader(name: str | Path, sight: Sight | None = None) -> Reader:
     return Reader(tokenizer, config, read_scale(root, config), end, pad, sight)
 
 
-def fetch(name: str | Path) -> Path:
+def outline(name: str | Path, dtype: torch.dtype) -> QwenHF:
+    """The model on the meta device: its shapes, of its configuration alone."""
+    root = fetch(name, weights=False)
+    kind = architecture(root)
+    config = _config(root, kind)
+    with torch.device("meta"):
+        module = QwenHF(kind(config))
+    nn.Module.to(module, dtype)
+    return module
+
+
+def fetch(name: str | Path, weights: bool = True) -> Path:
     """The folder of that name, or else what the hub has under that id, downloaded once."""
-    return hub.fetch(name, "Qwen2-VL or later", FETCHED)
+    return hub.fetch(name, "Qwen2-VL or later", [*FETCHED, *([WEIGHTS] if weights else [])])
+
+
+def _config(root: Path, kind: type[PreTrainedModel]) -> PretrainedConfig:
+    try:
+        config = AutoConfig.from_pretrained(root, local_files_only=True)
+    except Exception as error:  # whatever the file holds, transformers may stumble over it
+        raise ValueError(f"{root / CONFIG} describes no {kind.__name__} ({first_line(error)})") from error
+    assert isinstance(config, PretrainedConfig)
+    return config
 
 
 def architecture(root: Path) -> type[PreTrainedModel]:

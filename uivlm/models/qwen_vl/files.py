@@ -51,16 +51,28 @@ def load(
     return module
 
 
+def outline(name: str | Path, dtype: torch.dtype, long_context: LongContext | None = None) -> QwenVL:
+    """The model on the meta device: its shapes, of its configuration alone."""
+    config = read_config(fetch(name, weights=False))
+    if long_context is not None:
+        config.long_context = long_context
+    with torch.device("meta"):
+        module = QwenVL(config)
+    nn.Module.to(module, dtype)
+    return module
+
+
 def load_tokens(name: str | Path) -> Tokens:
-    root = fetch(name)
+    root = fetch(name, weights=False)
     if not (root / FILE).is_file():
         raise ValueError(f"the folder {root} has no {FILE}: it comes with every Qwen-VL")
     return Tokens(read_ranks(root / FILE))
 
 
-def fetch(name: str | Path) -> Path:
+def fetch(name: str | Path, weights: bool = True) -> Path:
     """The folder of that name, or else what the hub has under that id, downloaded once."""
-    return hub.fetch(name, "Qwen-VL", [CONFIG, "generation_config.json", FILE, "*.safetensors*", "*.bin*"])
+    heavy = ["*.safetensors*", "*.bin*"] if weights else []
+    return hub.fetch(name, "Qwen-VL", [CONFIG, "generation_config.json", FILE, *heavy])
 
 
 def read_config(root: Path) -> QwenVLConfig:
