@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from bridges import QWEN_CONTROL, base, episode, prepare, qwen_base, qwen_recipe, recipe
+from parts import write_llama, write_vision
 from peft import PeftModel
 from successors import write
-from test_bridge_parts import write_llama, write_vision
 from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText, Qwen2ForCausalLM
 from typer.testing import CliRunner

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bridges import base, episode, prepare, qwen_base, vocabulary
+from parts import write_llama, write_vision
 from successors import write
 from typer.testing import CliRunner
 
@@ -48,6 +49,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Pa
     episodes = [episode(i, n) for i, n in enumerate(NUM_STEPS)]
     bases = {"llama_vit": base(root / "bridge"), "qwen_vl": qwen_base(root / "qwen")}
     bases["qwen_hf"] = write(root / "hf", "Qwen3VL")
+    bases["llama_parts"] = write_llama(root / "llama")
+    write_vision(root / "vision", "siglip")
     return bases, prepare(root / "data", episodes)
 
 
@@ -59,7 +62,9 @@ def two_steps(recipe: Path, small: tuple[dict[str, Path], Path], out: Path) -> l
     steps = math.ceil(math.ceil(rows / wanted.train.batch) / wanted.train.accumulate)
     assert steps >= 2, f"{recipe.name} needs more rows for two steps"
     bases, data = small
+    vision = [f"model.vision={data.with_name('vision')}"] if wanted.model.kind == "llama_parts" else []
     settings = [
+        *vision,
         f"model.base={bases[wanted.model.kind]}",
         f"data.folder={data}",
         f"train.epochs={1.5 / steps}",
@@ -200,7 +205,7 @@ def test_settings_of_qwenvl() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl', 'qwen_hf'"),
+        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'"),
         ("model.kind=llama_vit", "recipe.model has no field '"),
         ("model=null", "recipe.model must be a table, not None"),
         ("model.quantise=nf3", "recipe.model.quantise is 'nf3': it must be one of 'nf4', 'int8', None"),
@@ -273,7 +278,7 @@ def test_a_bad_setting_of_qwen_hf_says_so(settings: str, says: str) -> None:
             "recipe.train.precision is 'float16': it must be one of 'float32', 'bfloat16'",
         ),
         ("train.zero=4", "recipe.train.zero is 4: it must be one of 0, 1, 2, 3"),
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'qwen_vl', 'qwen_hf'"),
+        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'"),
         ("model.lora=null", "recipe.model.lora must be a table, not None"),
         ("train=null", "recipe.train must be a table, not None"),
         ("name=3", "recipe.name is 3: it must be of type str"),

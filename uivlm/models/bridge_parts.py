@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from uivlm.models import hub, vision
 from uivlm.models.hub import first_line
-from uivlm.models.llama_vit import BridgeConfig, LlamaVit
+from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 FETCHED, WEIGHTS = [CONFIG, "generation_config.json", TOKENIZER], "*.safetensors*"
@@ -128,9 +128,9 @@ def _spread(module: LlamaVit) -> float:
     return float(weight.float().square().mean().sqrt() / features.square().sum(-1).mean().sqrt())
 
 
-def _projection(module: LlamaVit, dtype: torch.dtype, seed: int) -> nn.Linear:
+def _projection(module: LlamaVit, dtype: torch.dtype, seed: int) -> Projection:
     """A new one. Without the right size of its output the loss would leap at first."""
-    made = nn.Linear(module.projection.in_features, module.projection.out_features)
+    made = Projection(module.projection.in_features, module.projection.out_features)
     spread = _spread(module)
     if not math.isfinite(spread):
         raise ValueError("the vision encoder says nothing of a grey screen: its weights are damaged")

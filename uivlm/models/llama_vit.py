@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import Tokenizer
@@ -20,7 +21,7 @@ from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedCo
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.models import vision
-from uivlm.models.interleave import splice, wanted_logits
+from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.sentences.sentence import Picture
 
 TINY = Path(__file__).parent / "tiny"  # the base that comes with the package
@@ -90,6 +91,13 @@ def _pair(size: Any) -> tuple[int, int]:
     return int(height), int(width)
 
 
+class Projection(nn.Linear):
+    """In its own type, whatever the rest has: steps of 1e-5 vanish in bfloat16."""
+
+    def forward(self, seen: Tensor) -> Tensor:
+        return super().forward(seen.to(self.weight.dtype))
+
+
 class LlamaVit(PreTrainedModel):
     config_class = BridgeConfig
     config: BridgeConfig
@@ -99,7 +107,7 @@ class LlamaVit(PreTrainedModel):
     def __init__(self, config: BridgeConfig) -> None:
         super().__init__(config)
         self.vision = vision.made(config.vision_config)
-        self.projection = nn.Linear(config.vision_config.hidden_size, config.text_config.hidden_size)
+        self.projection = Projection(config.vision_config.hidden_size, config.text_config.hidden_size)
         self.language = LlamaForCausalLM(config.text_config)
         self.post_init()  # type: ignore[no-untyped-call]
 
@@ -108,7 +116,7 @@ class LlamaVit(PreTrainedModel):
 
     def look(self, pixels: Tensor) -> Tensor:
         """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of seeing a screen."""
-        whole_ND, patches_NPD = vision.states(self.vision, pixels.to(self.projection.weight.dtype))
+        whole_ND, patches_NPD = vision.states(self.vision, pixels.to(next(self.vision.parameters()).dtype))
         match self.config.visual_tokens:
             case "pooled":
                 return whole_ND[:, None]
@@ -119,7 +127,7 @@ class LlamaVit(PreTrainedModel):
 
     def embed(self, input_ids: Tensor, features: Tensor | None) -> Tensor:
         """[B, T] ids and [N, S, .] features -> [B, T, D]: the projected screens stand where their placeholders stood."""
-        seen = None if features is None else self.projection(features.to(self.projection.weight.dtype))
+        seen = None if features is None else self.projection(features)
         tokens_VD = None if seen is None else seen.flatten(0, 1)
         places = input_ids == self.config.picture_id
         words = input_ids.masked_fill(places, _id(self.config.text_config.pad_token_id))
@@ -137,7 +145,9 @@ class LlamaVit(PreTrainedModel):
         """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V]."""
         if features is None and pixels is not None and len(pixels):
             features = self.look(pixels)
-        embeds_BTD = self.embed(input_ids, features)
+        # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
+        nothing = self._look_at_nothing(input_ids.device) if features is None and must_look(self) else 0
+        embeds_BTD = self.embed(input_ids, features) + nothing
         if labels is None:
             return cast(
                 CausalLMOutputWithPast,
@@ -148,6 +158,10 @@ class LlamaVit(PreTrainedModel):
         )
         logits = wanted_logits(self.language.lm_head, decoder.last_hidden_state, labels)
         return CausalLMOutputWithPast(logits=logits)
+
+    def _look_at_nothing(self, device: torch.device) -> Tensor:
+        black = torch.zeros(1, 3, *self.config.image_size, device=device)
+        return cast(Tensor, self.projection(self.look(black))).mean() * 0
 
 
 class Reader:

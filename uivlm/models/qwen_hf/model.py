@@ -123,9 +123,10 @@ class QwenHF(nn.Module):
         if features is None and pixels is not None and len(pixels):
             features = self.look(pixels)
         tokens_VF = _flat(features)
+        # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
+        nothing = self._look_at_nothing(input_ids.device) if tokens_VF is None and must_look(self) else 0
         embeds_BTD, places_BT = self._splice(input_ids, tokens_VF)
-        if tokens_VF is None and must_look(self):
-            embeds_BTD = embeds_BTD + self._look_at_nothing()
+        embeds_BTD = embeds_BTD + nothing
         deepstack = {}
         if tokens_VF is not None and tokens_VF.shape[1] > self.width + 2:
             levels = tokens_VF[:, self.width : -2].split(self.width, -1)
@@ -158,9 +159,9 @@ class QwenHF(nn.Module):
             cache.places = found if before is None else torch.cat([before, found], -1)  # type: ignore[attr-defined]
         return found
 
-    def _look_at_nothing(self) -> Tensor:
+    def _look_at_nothing(self, device: torch.device) -> Tensor:
         side = self.patch * self.merge
-        black = torch.zeros(1, 3, side, side, device=next(self.parameters()).device)
+        black = torch.zeros(1, 3, side, side, device=device)
         return cast(Tensor, self.look(black)).mean() * 0
 
     def documented(self, input_ids: Tensor, pixels: Screens | None) -> dict[str, Tensor]:

@@ -126,9 +126,9 @@ class QwenVL(PreTrainedModel, GenerationMixin):
             assert input_ids is not None, "input_ids or inputs_embeds"
             if features is None and pixels is not None and len(pixels):
                 features = self.look(pixels)
-            inputs_embeds = self.embed(input_ids, features, continued=past > 0)
-            if features is None and must_look(self):
-                inputs_embeds = inputs_embeds + self._look_at_nothing()
+            # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
+            nothing = self._look_at_nothing(input_ids.device) if features is None and must_look(self) else 0
+            inputs_embeds = self.embed(input_ids, features, continued=past > 0) + nothing
         at = self._positions(inputs_embeds, attention_mask, past_key_values, past)
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
         logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
@@ -153,9 +153,9 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         places = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
         return positions(config, places, alpha, original and config.use_logn_attn, mask)
 
-    def _look_at_nothing(self) -> Tensor:
+    def _look_at_nothing(self, device: torch.device) -> Tensor:
         size = self.transformer.visual.image_size
-        black = torch.zeros(1, 3, size, size, device=self.lm_head.weight.device)
+        black = torch.zeros(1, 3, size, size, device=device)
         return self.look(black).mean() * 0
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
