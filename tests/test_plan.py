@@ -39,7 +39,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> recipes.Recipe:
 
 @pytest.fixture(scope="module")
 def full(qwen: recipes.Recipe) -> Shape:
-    return shape(build(qwen, weights=False), 0)
+    return shape(build(qwen, "meta"), 0)
 
 
 def test_parameters_by_hand(full: Shape) -> None:

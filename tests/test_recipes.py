@@ -205,7 +205,10 @@ def test_settings_of_qwenvl() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'"),
+        (
+            "model.kind=gpt",
+            "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'",
+        ),
         ("model.kind=llama_vit", "recipe.model has no field '"),
         ("model=null", "recipe.model must be a table, not None"),
         ("model.quantise=nf3", "recipe.model.quantise is 'nf3': it must be one of 'nf4', 'int8', None"),
@@ -278,7 +281,10 @@ def test_a_bad_setting_of_qwen_hf_says_so(settings: str, says: str) -> None:
             "recipe.train.precision is 'float16': it must be one of 'float32', 'bfloat16'",
         ),
         ("train.zero=4", "recipe.train.zero is 4: it must be one of 0, 1, 2, 3"),
-        ("model.kind=gpt", "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'"),
+        (
+            "model.kind=gpt",
+            "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'",
+        ),
         ("model.lora=null", "recipe.model.lora must be a table, not None"),
         ("train=null", "recipe.train must be a table, not None"),
         ("name=3", "recipe.name is 3: it must be of type str"),

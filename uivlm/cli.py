@@ -337,6 +337,11 @@ def _sentence(error: Exception) -> str | None:
             return f"{error.filename}: {error.strerror or error}"
         case ValueError() | OSError() | DeviceError() | AgentError():
             return " ".join(str(error).split())
+        case RuntimeError() if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not be here
+            return (
+                "the GPU's memory is too small for this: `uivlm plan` says what is needed; a smaller train.batch, fewer "
+                "grammar.screens or model.quantise=nf4 need less"
+            )
     return None
 
 

@@ -35,7 +35,7 @@ def plan(
     recipe: Recipe, gpus: int, memory_gb: float | None, tflops: float, data: Path | None, console: Console
 ) -> None:
     """Prints tables; ValueError where a sentence is too long for the model or the GPU too small."""
-    built = build(recipe, weights=False)
+    built = build(recipe, "meta")
     episodes = [usual_episode()] if data is None else Prepared.open(data).episodes("train", limit=EPISODES)
     found = sizes(recipe, built, episodes)
     model = shape(built, recipe.train.seed)

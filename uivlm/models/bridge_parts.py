@@ -50,8 +50,9 @@ def outline(
     visual_tokens: Literal["pooled", "grid", "patches"],
     grid: int,
     dtype: torch.dtype,
+    device: str = "meta",
 ) -> tuple[LlamaVit, Tokenizer]:
-    """The bridge on the meta device: its shapes, of the configurations alone.
+    """The bridge of the configurations alone: on the meta device its shapes, elsewhere with random weights.
 
     A screen's placeholder is the id after the last of the vocabulary: no embedding is added for it, and text cannot
     hold it.
@@ -64,9 +65,10 @@ def outline(
         raise ValueError(f"{root / CONFIG} describes no Llama ({first_line(error)})") from error
     text.update(dict(zip(CONTROL, _control(root, text, tokenizer), strict=True)))
     seen, mean, std = vision.described(sight)
-    with torch.device("meta"):
+    with torch.device(device):
         module = LlamaVit(BridgeConfig(text, seen, visual_tokens, (grid, grid), text.vocab_size, mean, std))
     nn.Module.to(module, dtype)
+    nn.Module.eval(module)
     return module, tokenizer
 
 

@@ -73,8 +73,9 @@ class Built:
     reuse: bool = True  # do keys and values of a beginning stay right when the sentence grows?
 
 
-def build(recipe: recipes.Recipe, weights: bool = True) -> Built:
-    """`weights` False: on the meta device, of the configuration alone (but a bridge's folder, which is small, is read)."""
+def build(recipe: recipes.Recipe, outline: str | None = None) -> Built:
+    """`outline` names a device: then no weights are read, the model is made there of its configuration alone: without
+    values on "meta", at random elsewhere. (A bridge's own folder is small, and read all the same.)"""
     dtype = DTYPES[recipe.train.precision]
     match recipe.model:
         case recipes.LlamaVit(base=base, lora=lora):
@@ -82,11 +83,11 @@ def build(recipe: recipes.Recipe, weights: bool = True) -> Built:
             reader = llama_vit.Reader(tokenizer, bridge.config)
             return Built(bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model))
         case recipes.LlamaParts() as part:
-            return _llama_parts(part, dtype, recipe.train.seed, weights)
+            return _llama_parts(part, dtype, recipe.train.seed, outline)
         case recipes.QwenVL() as part:
-            return _qwen_vl(part, dtype, weights)
+            return _qwen_vl(part, dtype, outline)
         case recipes.QwenHF() as part:
-            return _qwen_hf(part, dtype, weights)
+            return _qwen_hf(part, dtype, outline)
 
 
 def projector(part: recipes.ModelPart) -> str | None:
@@ -121,10 +122,10 @@ def _kept(quantise: Literal["nf4", "int8", None], dtype: torch.dtype) -> dict[st
     return {} if quantise is None else quantised(quantise, dtype)
 
 
-def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int, weights: bool) -> Built:
+def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int, outline: str | None) -> Built:
     named = part.base, part.vision, part.visual_tokens, part.grid, dtype
     bridge, tokenizer = (
-        from_parts(*named, seed, **_kept(part.quantise, dtype)) if weights else outline_parts(*named)
+        outline_parts(*named, outline) if outline else from_parts(*named, seed, **_kept(part.quantise, dtype))
     )
     return Built(
         bridge,
@@ -137,12 +138,12 @@ def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int, weight
     )
 
 
-def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype, weights: bool) -> Built:
+def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype, outline: str | None) -> Built:
     tokens = qwen_files.load_tokens(part.base)
     module = (
-        qwen_files.load(part.base, dtype, part.long_context, **_kept(part.quantise, dtype))
-        if weights
-        else qwen_files.outline(part.base, dtype, part.long_context)
+        qwen_files.outline(part.base, dtype, part.long_context, outline)
+        if outline
+        else qwen_files.load(part.base, dtype, part.long_context, **_kept(part.quantise, dtype))
     )
     reader = QwenReader(tokens, module.config)
     if part.context is not None:
@@ -165,12 +166,12 @@ def _qwen_vl(part: recipes.QwenVL, dtype: torch.dtype, weights: bool) -> Built:
     )
 
 
-def _qwen_hf(part: recipes.QwenHF, dtype: torch.dtype, weights: bool) -> Built:
+def _qwen_hf(part: recipes.QwenHF, dtype: torch.dtype, outline: str | None) -> Built:
     reader = hf_files.load_reader(part.base, Sight(part.most, part.older, part.least))
     module = (
-        hf_files.load(part.base, dtype, **_kept(part.quantise, dtype))
-        if weights
-        else hf_files.outline(part.base, dtype)
+        hf_files.outline(part.base, dtype, outline)
+        if outline
+        else hf_files.load(part.base, dtype, **_kept(part.quantise, dtype))
     )
     return Built(
         module,

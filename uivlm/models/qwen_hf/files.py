@@ -85,14 +85,15 @@ def load_reader(name: str | Path, sight: Sight | None = None) -> Reader:
     return Reader(tokenizer, config, read_scale(root, config), end, pad, sight)
 
 
-def outline(name: str | Path, dtype: torch.dtype) -> QwenHF:
-    """The model on the meta device: its shapes, of its configuration alone."""
+def outline(name: str | Path, dtype: torch.dtype, device: str = "meta") -> QwenHF:
+    """The model of its configuration alone: on the meta device its shapes, elsewhere with random weights."""
     root = fetch(name, weights=False)
     kind = architecture(root)
     config = _config(root, kind)
-    with torch.device("meta"):
+    with torch.device(device):
         module = QwenHF(kind(config))
     nn.Module.to(module, dtype)
+    nn.Module.eval(module)
     return module
 
 

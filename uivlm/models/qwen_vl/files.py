@@ -51,14 +51,17 @@ def load(
     return module
 
 
-def outline(name: str | Path, dtype: torch.dtype, long_context: LongContext | None = None) -> QwenVL:
-    """The model on the meta device: its shapes, of its configuration alone."""
+def outline(
+    name: str | Path, dtype: torch.dtype, long_context: LongContext | None = None, device: str = "meta"
+) -> QwenVL:
+    """The model of its configuration alone: on the meta device its shapes, elsewhere with random weights."""
     config = read_config(fetch(name, weights=False))
     if long_context is not None:
         config.long_context = long_context
-    with torch.device("meta"):
+    with torch.device(device):
         module = QwenVL(config)
     nn.Module.to(module, dtype)
+    nn.Module.eval(module)
     return module
 
 
