@@ -33,7 +33,6 @@ from uivlm.inference.predict import Predictor
 from uivlm.models import hub
 from uivlm.models.model import nll
 from uivlm.models.qwen_vl import files
-from uivlm.models.qwen_vl.adapters import attach
 from uivlm.models.qwen_vl.chat import Piece, Turn, conversation, joined, numbered, spelled
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.model import TARGETS, QwenVL
@@ -608,68 +607,6 @@ def test_lora_trains_the_language_model_alone() -> None:
     layers = [f"{part}.{layer}" for part, layer in zip(["attn"] * 2 + ["mlp"] * 3, ["c_attn", "c_proj", "w1", "w2", "c_proj"], strict=True)]  # fmt: skip
     top = "base_model.model.transformer.h"
     assert trained == {f"{top}.{i}.{x}.lora_{h}.default.weight" for i in (0, 1) for x in layers for h in "AB"}
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("kind", ["safetensors", "bin"])
-def test_adapters_in_original_names(tmp_path: Path, kind: str) -> None:
-    """The layout and the target list of the original's fine-tuning, as PEFT 0.4 wrote it."""
-    model = adapted(small(), ["c_attn", "attn.c_proj", "w1", "w2"]).eval()
-    ids, _, pixels = prompt(model.config)
-    weights = {
-        name.replace(".default", ""): v.clone() for name, v in model.state_dict().items() if "lora_" in name
-    }
-    assert "base_model.model.transformer.h.1.attn.c_attn.lora_A.weight" in weights
-    told = {
-        "peft_type": "LORA",
-        "r": 4,
-        "lora_alpha": 8,
-        "lora_dropout": 0.05,
-        "bias": "none",
-        "fan_in_fan_out": False,
-    }
-    told |= {
-        "target_modules": ["c_attn", "attn.c_proj", "w1", "w2"],
-        "task_type": "CAUSAL_LM",
-        "layers_pattern": None,
-    }
-    told |= {
-        "inference_mode": True,
-        "modules_to_save": None,
-        "init_lora_weights": True,
-        "a_field_of_old": None,
-    }
-    (tmp_path / "adapter_config.json").write_text(json.dumps(told))
-    if kind == "bin":
-        torch.save(weights, tmp_path / "adapter_model.bin")
-    else:
-        save_file(weights, tmp_path / "adapter_model.safetensors")
-    again = attach(small(), tmp_path)
-    wanted = model(ids, pixels=pixels).logits
-    assert torch.equal(again(ids, pixels=pixels).logits, wanted)
-    assert torch.allclose(again.merge_and_unload()(ids, pixels=pixels).logits, wanted, atol=1e-3)
-    assert not torch.allclose(small()(ids, pixels).logits, wanted, atol=0.1)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"r": 2}, r"lora_A.weight has shape \[4, 256\] where the model has \[2, 256\]"),
-        ({"target_modules": ["w1"]}, "16 weights that the model has not, such as .*c_attn.lora_A.weight"),
-        ({"unknown": True}, "does not describe LoRA adapters"),
-    ],
-)
-def test_adapters_that_do_not_fit(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    adapted(small()).save_pretrained(tmp_path)
-    told = json.loads((tmp_path / "adapter_config.json").read_text())
-    (tmp_path / "adapter_config.json").write_text(json.dumps(told | change))
-    with pytest.raises(ValueError, match=says):
-        attach(small(), tmp_path)
-
-
-def test_no_adapters(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no adapters"):
-        attach(small(), tmp_path)
 
 
 # -- files ------------------------------------------------------------------------------------------------------

@@ -103,6 +103,26 @@ def base(
 
 
 @app.command()
+def adopt(
+    recipe: RecipeName,
+    adapters: Annotated[Path, typer.Argument(help="LoRA adapters in PEFT's layout.")],
+    out: Annotated[Path, typer.Option(help="The checkpoint folder to make.")],
+    set_: Settings = None,
+) -> None:
+    """A checkpoint of the recipe's model with adapters that another program trained."""
+    from uivlm.recipe import load, override
+
+    wanted = override(load(recipe), set_ or [])
+    from uivlm.models.adopt import adopt as run_adopt
+    from uivlm.training.checkpoint import refuse_existing, save
+
+    refuse_existing(out)
+    changed, built, model = run_adopt(wanted, adapters)
+    save(out, model, built, changed, None, 0.0, "")
+    _say(f"checkpoint: {out}")
+
+
+@app.command()
 def merge(
     ckpt: Checkpoint,
     out: Annotated[Path, typer.Option(help="A new folder for the base that comes of it.")],
