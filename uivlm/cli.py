@@ -310,7 +310,7 @@ def pretrain(
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Make the tiny base again, from random weights, on drawn interfaces (half an hour on two cores)."""
+    """Make the tiny base again, from random weights, on drawn interfaces (forty minutes on two cores)."""
     from uivlm import wiring
 
     wiring.make_base(out, seed, {"reading": reading, "drilling": drilling, "grounding": grounding}, _say)
