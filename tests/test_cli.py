@@ -24,6 +24,10 @@ ROOT = Path(__file__).parents[1]
 
 # A change here is a change of the command line: CHANGELOG.md and README.md say so too.
 OPTIONS = {
+    "plan": ["recipe", "--set", "--gpus", "--memory", "--tflops", "--data"],
+    "adopt": ["recipe", "adapters", "--out", "--set"],
+    "merge": ["ckpt", "--out"],
+    "export": ["ckpt", "--to", "--out"],
     "train": ["recipe", "--set", "--out", "--resume"],
     "base": ["recipe", "--out", "--set"],
     "eval": ["ckpt", "data", "--split", "--limit", "--subset", "--out"],
