@@ -1,8 +1,8 @@
 """Llama-2 7B with SigLIP-L in a grid: the paper's second model, made to know where things are.
 
 UI-VLM (arXiv 2404.08755) names the parts and what of them is trained; its rank, learning rate and the like are not
-legible in the text that is public. One vector a screen,
-as the paper has it (`llama_vit_paper`), can hardly say where; here each of 8 x 8 cells is a vector.
+legible in the text that is public. One vector a screen, as the paper has it (`llama_vit_paper`), can hardly say where;
+here each of 8 x 8 cells is a vector.
 
     --set model.quantise=nf4    Q-LoRA
 """

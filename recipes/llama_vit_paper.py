@@ -1,41 +1,23 @@
 """Llama-2 7B with a ViT whose one vector stands for a screen: the paper's second model to the letter.
 
-UI-VLM (arXiv 2404.08755) names the parts and what of them is trained; its rank, learning rate and the like are not
-legible in the text that is public. Its equation (1) projects one
-vector of an image.
+Equation (1) of UI-VLM (arXiv 2404.08755) projects one vector of an image. The rest is as in `llama_vit`.
 
     --set model.quantise=nf4    Q-LoRA
 """
 
-from uivlm.recipe import Data, GrammarPart, LlamaParts, Lora, Recipe, Train
+from dataclasses import replace
+from pathlib import Path
+
+from uivlm.recipe import LlamaParts, Recipe, load
 
 
 def recipe() -> Recipe:
-    return Recipe(
-        name="llama_vit_paper",
-        model=LlamaParts(
-            base="meta-llama/Llama-2-7b-hf",  # UI-VLM: LLama-2, 7B
-            vision="google/vit-large-patch16-384",  # UI-VLM: a ViT of 320 M parameters, not named; this has 304 M
-            lora=Lora(r=64, alpha=16, dropout=0.05),  # ours: as for Qwen-VL; lost in the paper
-            visual_tokens="pooled",  # UI-VLM, equation (1): one vector of an image, times W
-            grid=8,  # ours: not used with one vector
-        ),
-        grammar=GrammarPart(
-            bins=100,  # UI-VLM: coordinates from 0 to 99
-            screens=32,  # UI-VLM: all; a screen is one visual token, so that 32 fit any episode's share of 4,096
-            before=8,  # ours; UI-VLM: all
-        ),
-        data=Data(folder="runs/data"),  # ours: where `make data` puts it
-        train=Train(
-            lr=1e-4,  # ours; lost in the paper
-            epochs=5,  # ours: as for Qwen-VL; lost in the paper
-            batch=1,  # ours
-            accumulate=16,  # ours
-            warmup=0.03,  # ours
-            weight_decay=0.0,  # ours
-            beta2=0.95,  # ours: as for Qwen-VL
-            clip=1.0,  # ours: the default of transformers
-            precision="bfloat16",  # as Llama-2 was trained
-            zero=0,  # ours: adapters need no sharing out
-        ),
+    grid = load(Path(__file__).with_name("llama_vit.py"))
+    assert isinstance(grid.model, LlamaParts)
+    model = replace(
+        grid.model,
+        vision="google/vit-large-patch16-384",  # UI-VLM: a ViT of 320 M parameters, not named; this has 304 M
+        visual_tokens="pooled",  # UI-VLM, equation (1): one vector of an image, times W
     )
+    grammar = replace(grid.grammar, screens=32)  # UI-VLM: all; one visual token each, so 32 fit easily
+    return replace(grid, name="llama_vit_paper", model=model, grammar=grammar)

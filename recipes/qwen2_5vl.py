@@ -14,7 +14,7 @@ def recipe() -> Recipe:
     return Recipe(
         name="qwen2_5vl",
         model=QwenHF(
-            base="Qwen/Qwen2.5-VL-7B-Instruct",  # ours: 28 x 28 pixels a side of a visual token
+            base="Qwen/Qwen2.5-VL-7B-Instruct",  # ours: a visual token is 28 x 28 pixels
             lora=Lora(r=64, alpha=16, dropout=0.05),  # ours: as for Qwen-VL
             most=512,  # ours: a phone of 1080 x 2400 pixels is shown in 495 tokens
             older=(256, 128),  # ours: past screens say what was done, at a half and a quarter

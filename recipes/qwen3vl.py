@@ -1,40 +1,17 @@
-"""Qwen3-VL 8B with LoRA on the language model alone.
+"""Qwen3-VL 8B with LoRA on the language model alone: `qwen2_5vl` with the newer model.
 
-As `qwen2_5vl`, with the newer model: more screen for a visual token. The values are ours.
+Its visual tokens are larger, 32 x 32 pixels where Qwen2.5-VL has 28 x 28, so the same number shows more of a screen.
 
     --set model.quantise=nf4                    Q-LoRA
     --set model.lora=null --set train.zero=2    full fine-tuning of the language model
 """
 
-from uivlm.recipe import Data, GrammarPart, Lora, QwenHF, Recipe, Train
+from dataclasses import replace
+from pathlib import Path
+
+from uivlm.recipe import Recipe, load
 
 
 def recipe() -> Recipe:
-    return Recipe(
-        name="qwen3vl",
-        model=QwenHF(
-            base="Qwen/Qwen3-VL-8B-Instruct",  # ours: 32 x 32 pixels a side of a visual token
-            lora=Lora(r=64, alpha=16, dropout=0.05),  # ours: as for Qwen-VL
-            most=512,  # ours: a phone of 1080 x 2400 pixels is shown in 495 tokens
-            older=(256, 128),  # ours: past screens say what was done, at a half and a quarter
-            least=64,  # ours: half a thumbnail; no screen is smaller
-        ),
-        grammar=GrammarPart(
-            bins=100,  # UI-VLM: coordinates from 0 to 99
-            screens=8,  # ours; UI-VLM: all
-            before=8,  # ours; UI-VLM: all
-        ),
-        data=Data(folder="runs/data"),  # ours: where `make data` puts it
-        train=Train(
-            lr=1e-4,  # ours: adapters alone are trained; full fine-tuning wants a tenth
-            epochs=3,  # ours
-            batch=1,  # ours: eight screens a sentence
-            accumulate=16,  # ours
-            warmup=0.03,  # ours
-            weight_decay=0.0,  # ours
-            beta2=0.95,  # ours: as for Qwen-VL
-            clip=1.0,  # ours: the default of transformers
-            precision="bfloat16",  # as the weights are published
-            zero=0,  # ours: adapters need no sharing out
-        ),
-    )
+    older = load(Path(__file__).with_name("qwen2_5vl.py"))
+    return replace(older, name="qwen3vl", model=replace(older.model, base="Qwen/Qwen3-VL-8B-Instruct"))

@@ -36,6 +36,7 @@ ALLOWED = {
     "uivlm.show": ("sentences", "actions", "episode", "picture"),
     "uivlm.live": ("loop", "trace", "agents.agent", "devices.device", "actions", "episode"),
     "uivlm.cli": ("",),
+    "uivlm.mistakes": ("agents.agent", "devices.device"),
     "uivlm.demo": ("",),
     "uivlm.wiring": ("",),
     "uivlm.__main__": ("cli",),

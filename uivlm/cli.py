@@ -1,7 +1,7 @@
 """The `uivlm` command: one function a verb, its signature is the options and its docstring the help.
 
 Composition happens here, in `wiring.py` and in `demo.py`, and nowhere else. Imports stand inside the functions, so that
-each verb loads only what it needs.
+each verb loads only what it needs. It is a list of thirteen verbs, and as long as that makes it.
 
 Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
 """
@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from uivlm.mistakes import explained
+
 if TYPE_CHECKING:
-    from uivlm.agents.agent import Agent
-    from uivlm.devices.device import Device
-    from uivlm.loop import Outcome
+    from uivlm.recipe import Recipe
 
 app = typer.Typer(
     name="uivlm", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -26,9 +26,6 @@ app = typer.Typer(
 )  # fmt: skip
 screen = Console(width=None if sys.stdout.isatty() else 120)  # room for the tables in a log
 errors = Console(stderr=True)
-MODEL_EXTRA = (
-    "torch", "transformers", "peft", "tokenizers", "safetensors", "datasets", "accelerate", "tiktoken",
-)  # fmt: skip
 
 
 Kind = Literal["sim", "adb"]  # which phone
@@ -56,9 +53,7 @@ def train(
     ] = False,
 ) -> None:
     """Fine-tune by a recipe: prepared data in, a checkpoint folder out."""
-    from uivlm.recipe import load, override
-
-    wanted = override(load(recipe), set_ or [])  # a mistake in it is told before anything slow is imported
+    wanted = _recipe(recipe, set_)  # a mistake in it is told before anything slow is imported
     from uivlm.training.trainer import train as run_training
 
     folder = out or Path("runs") / wanted.name
@@ -78,9 +73,7 @@ def plan(
     data: Annotated[Path | None, typer.Option(help="Prepared data, for real lengths of sentences.")] = None,
 ) -> None:
     """What a recipe will cost: parameters, tokens, memory by ZeRO stage, GPU hours. Reads no weights; estimates."""
-    from uivlm.recipe import load, override
-
-    wanted = override(load(recipe), set_ or [])
+    wanted = _recipe(recipe, set_)
     from uivlm.plan import plan as print_plan
 
     print_plan(wanted, gpus, memory, tflops, data, screen)
@@ -93,9 +86,7 @@ def base(
     set_: Settings = None,
 ) -> None:
     """A checkpoint of the recipe's model before any training, to compare with."""
-    from uivlm.recipe import load, override
-
-    wanted = override(load(recipe), set_ or [])
+    wanted = _recipe(recipe, set_)
     from uivlm.training.checkpoint import base_checkpoint
 
     base_checkpoint(wanted, out)
@@ -110,9 +101,7 @@ def adopt(
     set_: Settings = None,
 ) -> None:
     """A checkpoint of the recipe's model with adapters that another program trained."""
-    from uivlm.recipe import load, override
-
-    wanted = override(load(recipe), set_ or [])
+    wanted = _recipe(recipe, set_)
     from uivlm.models.adopt import adopt as run_adopt
     from uivlm.training.checkpoint import refuse_existing, save
 
@@ -243,41 +232,12 @@ def run(
         if device == "adb":
             from uivlm.devices.adb import connect
 
-            assert goal is not None
-            outcome = _pursue(mind, connect(serial), goal, limit, folder)
+            outcome = wiring.pursue(mind, connect(serial), str(goal), limit, folder, _say)
+        elif task is not None:
+            outcome = wiring.pursue_task(mind, task, limit, folder, _say)
         else:
-            outcome = _on_simulated(mind, goal, seed or 0, task, limit, folder)
+            outcome = wiring.pursue_simulated(mind, str(goal), seed or 0, limit, folder, _say)
     raise typer.Exit(outcome.exit_status)
-
-
-def _on_simulated(
-    mind: "Agent", goal: str | None, seed: int, number: int | None, limit: int, folder: Path
-) -> "Outcome":
-    from uivlm import wiring
-    from uivlm.devices.adb_server import own_server
-    from uivlm.devices.sim.phone import Phone
-    from uivlm.devices.sim.tasks import new_phone, succeeded, task
-
-    known = None if number is None else task(number, "test")
-    phone = Phone(layout=seed) if known is None else new_phone(known)
-    with own_server() as adb, wiring.simulated(phone, adb) as device:
-        outcome = _pursue(mind, device, known.goal if known else str(goal), limit, folder)
-    if known:
-        reached = "reached" if succeeded(known, phone) else "not reached"
-        right = "rightly" if outcome.status == known.status else "not rightly"
-        _say(f"the phone's check: goal {reached}, {right} finished")
-    return outcome
-
-
-def _pursue(mind: "Agent", device: "Device", goal: str, limit: int, folder: Path) -> "Outcome":
-    from uivlm.loop import run_episode
-    from uivlm.trace import Trace
-
-    _say(f"goal: {goal}")
-    outcome = run_episode(mind, device, goal, limit, Trace(folder, goal))
-    _say(outcome.message)
-    _say(f"page: {folder / 'index.html'}")
-    return outcome
 
 
 def _only_for(kind: Kind, chosen: Kind, **options: object) -> None:
@@ -336,33 +296,17 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, RuntimeError, ModuleNotFoundError) as error:
-        sentence = _sentence(error)
+        sentence = explained(error)
         if sentence is None:
             raise
         errors.print(Text(f"uivlm: {sentence}", "red"), soft_wrap=True)
         raise SystemExit(2) from None
 
 
-def _sentence(error: Exception) -> str | None:
-    """What to tell the user; None where the error is not theirs."""
-    from uivlm.agents.agent import AgentError
-    from uivlm.devices.device import DeviceError
+def _recipe(name: str, settings: list[str] | None) -> "Recipe":
+    from uivlm.recipe import load, override
 
-    match error:
-        case ModuleNotFoundError():
-            missing = (error.name or "").partition(".")[0]
-            wanted = f"{missing} is not installed here: install uivlm with its `model` extra"
-            return wanted if missing in MODEL_EXTRA else None
-        case OSError() if error.filename is not None:
-            return f"{error.filename}: {error.strerror or error}"
-        case ValueError() | OSError() | DeviceError() | AgentError():
-            return " ".join(str(error).split())
-        case RuntimeError() if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not be here
-            return (
-                "the GPU's memory is too small for this: `uivlm plan` says what is needed; a smaller train.batch, fewer "
-                "grammar.screens or model.quantise=nf4 need less"
-            )
-    return None
+    return override(load(name), settings or [])
 
 
 def _say(words: str) -> None:

@@ -69,9 +69,8 @@ def _model_table(recipe: Recipe, model: Shape, found: list[list[Size]], data: Pa
 
 
 def _memory_table(recipe: Recipe, stages: dict[int, Memory], gpus: int) -> Table:
-    quantise = getattr(recipe.model, "quantise", None)
     table = Table(
-        title=f"GB on each of {gpus} GPUs, {recipe.train.batch} a forward, {quantise or recipe.train.precision}"
+        title=f"GB on each of {gpus} GPUs, {recipe.train.batch} a forward, {recipe.quantise or recipe.train.precision}"
     )
     for name in ("train.zero", "weights", "gradients", "optimizer", "activations", "all, with CUDA itself"):
         table.add_column(name, justify="right")

@@ -50,9 +50,7 @@ class LlamaParts:
     vision: str  # a ViT, SigLIP, CLIP or DINOv2, likewise
     lora: Lora = field(default_factory=Lora)
     quantise: Literal["nf4", "int8", None] = None  # how the frozen Llama is kept (bitsandbytes)
-    visual_tokens: Literal["pooled", "grid", "patches"] = (
-        "grid"  # one a screen, a grid of means, or every patch
-    )
+    visual_tokens: Literal["pooled", "grid", "patches"] = "grid"  # one, a grid of means, all
     grid: int = 8  # rows, and columns, of visual tokens
     kind: Literal["llama_parts"] = "llama_parts"
 
@@ -88,9 +86,7 @@ class QwenHF:
     lora: Lora | None = field(default_factory=Lora)
     quantise: Literal["nf4", "int8", None] = None  # how the frozen language model is kept (bitsandbytes)
     most: int = 512  # visual tokens of the newest screen
-    older: tuple[
-        int, ...
-    ] = ()  # most of screens of age 1, 2, ...; the last holds for all beyond; (): as `most`
+    older: tuple[int, ...] = ()  # most at age 1, 2, ...; the last for all beyond; (): as `most`
     least: int = 4  # smaller screens are enlarged
     kind: Literal["qwen_hf"] = "qwen_hf"
 
@@ -144,9 +140,7 @@ class Train:
     clip: float = 1.0  # gradient norm
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
-    keep_features: bool = (
-        False  # each screen passes the frozen vision encoder once; its features stay on disk
-    )
+    keep_features: bool = False  # each screen is seen once by frozen parts; features stay on disk
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -165,11 +159,15 @@ class Recipe:
     data: Data
     train: Train
 
+    @property
+    def quantise(self) -> Literal["nf4", "int8", None]:
+        """How the frozen language model is kept; None: as it is."""
+        return None if isinstance(self.model, LlamaVit) else self.model.quantise
+
     def __post_init__(self) -> None:
-        quantise = None if isinstance(self.model, LlamaVit) else self.model.quantise
-        if quantise is not None and self.train.zero == 3:
+        if self.quantise is not None and self.train.zero == 3:
             raise RecipeError(
-                f"train.zero is 3, which cannot share out quantised weights (model.quantise {quantise!r}): "
+                f"train.zero is 3, which cannot share out quantised weights (model.quantise {self.quantise!r}): "
                 "set train.zero to 2 or less"
             )
         if self.model.lora is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from uivlm.episode import Episode
     from uivlm.evaluation.benchmark import Summary, Verdict
     from uivlm.live import Trial
+    from uivlm.loop import Outcome
 
 SEEDS = 1_000_000  # task seeds that belong to one --seed, as in data_prep.simulate
 VERDICTS, PAGE = "verdicts.jsonl", "report.html"
@@ -66,6 +67,48 @@ def trials(seed: int, goals: int) -> "Iterator[Trial]":
             phone = new_phone(one)
             with simulated(phone, adb) as device:
                 yield Trial(one.goal, device, partial(succeeded, one, phone), one.status)
+
+
+def pursue(
+    agent: "Agent", device: "Device", goal: str, limit: int, folder: Path, say: Callable[[str], None]
+) -> "Outcome":
+    """One goal on one phone; its trace goes into the new folder."""
+    from uivlm.loop import run_episode
+    from uivlm.trace import Trace
+
+    say(f"goal: {goal}")
+    outcome = run_episode(agent, device, goal, limit, Trace(folder, goal))
+    say(outcome.message)
+    say(f"page: {folder / 'index.html'}")
+    return outcome
+
+
+def pursue_simulated(
+    agent: "Agent", goal: str, seed: int, limit: int, folder: Path, say: Callable[[str], None]
+) -> "Outcome":
+    """Any goal on the simulated phone of that seed."""
+    from uivlm.devices.adb_server import own_server
+    from uivlm.devices.sim.phone import Phone
+
+    with own_server() as adb, simulated(Phone(layout=seed), adb) as device:
+        return pursue(agent, device, goal, limit, folder, say)
+
+
+def pursue_task(
+    agent: "Agent", number: int, limit: int, folder: Path, say: Callable[[str], None]
+) -> "Outcome":
+    """A test task on its own simulated phone, which then judges."""
+    from uivlm.devices.adb_server import own_server
+    from uivlm.devices.sim.tasks import new_phone, succeeded, task
+
+    known = task(number, "test")
+    phone = new_phone(known)
+    with own_server() as adb, simulated(phone, adb) as device:
+        outcome = pursue(agent, device, known.goal, limit, folder, say)
+    reached = "reached" if succeeded(known, phone) else "not reached"
+    right = "rightly" if outcome.status == known.status else "not rightly"
+    say(f"the phone's check: goal {reached}, {right} finished")
+    return outcome
 
 
 def recorded(

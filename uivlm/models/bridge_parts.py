@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from uivlm.models import hub, vision
 from uivlm.models.hub import first_line
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection
+from uivlm.models.published import load_module
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 FETCHED, WEIGHTS = [CONFIG, "generation_config.json", TOKENIZER], "*.safetensors*"
@@ -33,7 +34,8 @@ def from_parts(
 ) -> tuple[LlamaVit, Tokenizer]:
     """In evaluation mode. `grid`: rows and columns of visual tokens; `rest` goes to Llama's `from_pretrained`."""
     module, tokenizer = outline(language, sight, visual_tokens, grid, dtype)
-    llama = _llama(hub.fetch(language, "Llama", [*FETCHED, WEIGHTS]), dtype, rest)
+    root = hub.fetch(language, "Llama", [*FETCHED, WEIGHTS])
+    llama = load_module(LlamaForCausalLM, root, dtype, **rest)
     text = module.config.text_config
     llama.config.update({name: getattr(text, name) for name in CONTROL})
     device = next(llama.parameters()).device
@@ -70,23 +72,6 @@ def outline(
     nn.Module.to(module, dtype)
     nn.Module.eval(module)
     return module, tokenizer
-
-
-def _llama(root: Path, dtype: torch.dtype, rest: dict[str, Any]) -> LlamaForCausalLM:
-    try:
-        loaded: Any = LlamaForCausalLM.from_pretrained(
-            root, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **rest
-        )
-    except Exception as error:  # damaged files raise nearly anything
-        raise ValueError(f"the Llama in {root} cannot be loaded ({first_line(error)})") from error
-    module, told = loaded
-    for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if names := sorted(map(str, told.get(what, ()))):
-            raise ValueError(
-                f"the weights in {root} do not fit a Llama: {len(names)} {what.replace('_', ' ')}, such as {names[0]}"
-            )
-    assert isinstance(module, LlamaForCausalLM)
-    return module
 
 
 def _tokenizer(root: Path) -> Tokenizer:

@@ -131,10 +131,9 @@ def memory(recipe: recipes.Recipe, shape: Shape, rows: Sequence[Size], gpus: int
     fine-tuning bfloat16 with float32 copies, 16 bytes too.
     """
     size = 4 if recipe.train.precision == "float32" else 2
-    quantise = None if isinstance(recipe.model, recipes.LlamaVit) else recipe.model.quantise
     frozen = shape.parameters * size
-    if quantise is not None:
-        frozen -= shape.linear * (size - QUANTISED[quantise])  # type: ignore[assignment]
+    if recipe.quantise is not None:
+        frozen -= shape.linear * (size - QUANTISED[recipe.quantise])  # type: ignore[assignment]
     adapters = recipe.model.lora is not None
     low = (not adapters and size == 2) or (zero > 0 and size == 2)
     weight, gradient, moments = (2, 2, 12) if low else (4, 4, 8)

@@ -4,7 +4,6 @@ In: pixels, scaled as the encoder's own files say. Out: one vector of the screen
 Shapes: N screens, P patches, D width of the encoder.
 """
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from transformers import (
 )
 
 from uivlm.models import hub
-from uivlm.models.hub import first_line
+from uivlm.models.published import Three, colours, load_module, read_table
 
 CONFIG, PIXELS = "config.json", "preprocessor_config.json"
 FETCHED, WEIGHTS = [CONFIG, PIXELS], "*.safetensors*"
@@ -35,7 +34,7 @@ KINDS: dict[str, tuple[type[PretrainedConfig], type[PreTrainedModel]]] = {
     "dinov2": (Dinov2Config, Dinov2Model),
 }
 WHOLE = {"siglip": "siglip_vision_model", "clip": "clip_vision_model"}  # with a text tower: its vision part
-Three = tuple[float, float, float]
+WHAT = "vision encoder"
 
 
 def config_of(told: dict[str, Any]) -> PretrainedConfig:
@@ -58,38 +57,17 @@ def made(config: PretrainedConfig) -> nn.Module:
 
 def described(name: str | Path) -> tuple[PretrainedConfig, Three, Three]:
     """A published encoder's configuration, and mean and standard deviation of its colours (R, G, B in 0..1)."""
-    root = hub.fetch(name, "vision encoder", FETCHED)
-    return config_of(_read(root / CONFIG)), *_colours(root)
+    root = hub.fetch(name, WHAT, FETCHED)
+    config, pixels = (read_table(root / name, WHAT) for name in FETCHED)
+    return config_of(config), *colours(root / PIXELS, pixels)
 
 
 def load(name: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
     """A published encoder with its weights; `config` as `described` gives it."""
-    root = hub.fetch(name, "vision encoder", [*FETCHED, WEIGHTS])
+    root = hub.fetch(name, WHAT, [*FETCHED, WEIGHTS])
     kind = KINDS[config.model_type][1]
-    try:
-        loaded: Any = kind.from_pretrained(
-            root,
-            config=config,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            **_options(kind),
-        )
-    except Exception as error:  # damaged files raise nearly anything
-        raise ValueError(f"the {kind.__name__} in {root} cannot be loaded ({first_line(error)})") from error
-    module, told = loaded
-    for what in (
-        "missing_keys",
-        "mismatched_keys",
-    ):  # a text tower or a classifier may be there: it is not read
-        if names := sorted(map(str, told.get(what, ()))):
-            raise ValueError(
-                f"the weights in {root} do not fit {kind.__name__}: {len(names)} {what.replace('_', ' ')}, such as "
-                f"{names[0]}"
-            )
-    assert isinstance(module, nn.Module)
-    return module
+    # a text tower or a classifier may be there, too
+    return load_module(kind, root, dtype, has_more=True, config=config, **_options(kind))
 
 
 def states(module: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,26 +82,3 @@ def states(module: nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _options(kind: type[PreTrainedModel]) -> dict[str, Any]:
     return {"add_pooling_layer": False} if kind is ViTModel else {}
-
-
-def _colours(root: Path) -> tuple[Three, Three]:
-    told = _read(root / PIXELS)
-    try:
-        mean, std = (tuple(map(float, told[field])) for field in ("image_mean", "image_std"))
-        return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{root / PIXELS} tells no image_mean and image_std of three channels each"
-        ) from error
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ValueError(f"the folder {file.parent} holds no vision encoder: it has no {file.name}")
-    try:
-        told = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({first_line(error)}): get it again") from error
-    if not isinstance(told, dict):
-        raise ValueError(f"{file} holds no table: get it again")
-    return told

@@ -24,6 +24,7 @@ from transformers import (
 
 from uivlm.models import hub
 from uivlm.models.hub import first_line
+from uivlm.models.published import colours, load_module, read_table
 from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_hf.pixels import Scale, Sight
 from uivlm.models.qwen_hf.reader import Reader
@@ -32,6 +33,7 @@ CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenize
 PIXELS = ("preprocessor_config.json", "processor_config.json")  # the first that is there counts
 READING = (TOKENIZER, TOKENIZER_CONFIG, *PIXELS)
 FETCHED = [CONFIG, "generation_config.json", *READING, "chat_template.*"]
+WHAT = "Qwen2-VL or later"
 WEIGHTS = "*.safetensors*"
 KINDS: dict[str, type[PreTrainedModel]] = {
     kind.__name__: kind
@@ -46,21 +48,7 @@ KINDS: dict[str, type[PreTrainedModel]] = {
 def load(name: str | Path, dtype: torch.dtype = torch.bfloat16, **rest: Any) -> QwenHF:
     """The model in evaluation mode. `rest` goes to `from_pretrained`: `quantization_config`, `device_map`."""
     root = fetch(name)
-    kind = architecture(root)
-    try:
-        loaded: Any = kind.from_pretrained(
-            root, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **rest
-        )
-    except Exception as error:  # damaged files raise nearly anything
-        raise ValueError(f"the {kind.__name__} in {root} cannot be loaded ({first_line(error)})") from error
-    whole, told = loaded
-    for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if names := sorted(map(str, told.get(what, ()))):
-            raise ValueError(
-                f"the weights in {root} do not fit {kind.__name__}: {len(names)} {what.replace('_', ' ')}, such as "
-                f"{names[0]}"
-            )
-    module = QwenHF(whole)
+    module = QwenHF(load_module(architecture(root), root, dtype, **rest))
     nn.Module.eval(module)
     return module
 
@@ -99,7 +87,7 @@ def outline(name: str | Path, dtype: torch.dtype, device: str = "meta") -> QwenH
 
 def fetch(name: str | Path, weights: bool = True) -> Path:
     """The folder of that name, or else what the hub has under that id, downloaded once."""
-    return hub.fetch(name, "Qwen2-VL or later", [*FETCHED, *([WEIGHTS] if weights else [])])
+    return hub.fetch(name, WHAT, [*FETCHED, *([WEIGHTS] if weights else [])])
 
 
 def _config(root: Path, kind: type[PreTrainedModel]) -> PretrainedConfig:
@@ -112,7 +100,7 @@ def _config(root: Path, kind: type[PreTrainedModel]) -> PretrainedConfig:
 
 
 def architecture(root: Path) -> type[PreTrainedModel]:
-    told = _read(root / CONFIG)
+    told = read_table(root / CONFIG, WHAT)
     names = told.get("architectures") or [None]
     kind = KINDS.get(str(names[0]))
     if kind is None:
@@ -122,7 +110,7 @@ def architecture(root: Path) -> type[PreTrainedModel]:
 
 def read_tokenizer(file: Path) -> Tokenizer:
     """All added tokens become special, also those that the file calls plain: so text never yields one."""
-    told = _read(file)
+    told = read_table(file, WHAT)
     for token in told.get("added_tokens", ()):
         token["special"] = True
     try:
@@ -133,7 +121,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
 
 def read_ends(file: Path, control: dict[str, int]) -> tuple[int, int]:
     """The ids that end an action and that fill short rows."""
-    told, found = _read(file), []
+    told, found = read_table(file, WHAT), []
     for field in ("eos_token", "pad_token"):
         name = told.get(field)
         name = name.get("content") if isinstance(name, dict) else name
@@ -146,18 +134,14 @@ def read_ends(file: Path, control: dict[str, int]) -> tuple[int, int]:
 def read_scale(root: Path, config: PretrainedConfig) -> Scale:
     """Mean and standard deviation; refused where the patches that the file tells are not the model's."""
     file = next((root / name for name in PIXELS if (root / name).is_file()), root / PIXELS[0])
-    told = _read(file)
+    told = read_table(file, WHAT)
     told = told.get("image_processor", told)
     vision = config.vision_config
     sizes = {"patch_size": vision.patch_size, "merge_size": vision.spatial_merge_size}
     for field, size in sizes.items():
         if told.get(field, size) != size:
             raise ValueError(f"{file}: {field} is {told[field]}, in {CONFIG} it is {size}")
-    try:
-        mean, std = (tuple(map(float, told[field])) for field in ("image_mean", "image_std"))
-        return Scale((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"{file} tells no image_mean and image_std of three channels each") from error
+    return Scale(*colours(file, told))
 
 
 def save(folder: str | Path, module: QwenHF, source: str | Path) -> None:
@@ -172,15 +156,3 @@ def save(folder: str | Path, module: QwenHF, source: str | Path) -> None:
         if (root / name).is_file():
             shutil.copyfile(root / name, fresh / name)
     os.replace(fresh, out)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ValueError(f"the folder {file.parent} holds no Qwen2-VL or later: it has no {file.name}")
-    try:
-        told = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({first_line(error)}): get it again") from error
-    if not isinstance(told, dict):
-        raise ValueError(f"{file} holds no table: get it again")
-    return told
