@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from uivlm.models.model import build, grammar
 from uivlm.recipe import Lora, Recipe
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.store import Prepared
+from uivlm.training import trainer
 from uivlm.training.checkpoint import base_checkpoint, files
 from uivlm.training.collator import Collator, Row, Windows, order
 from uivlm.training.features import keep
@@ -491,3 +493,18 @@ def test_qwenvl_learns_an_episode_by_heart(tmp_path: Path) -> None:
     said = [predictor.predict(of.history(t)) for t in range(4)]
     assert [s[0] for s in said] == [loaded.grammar.language.say(step.action) for step in of.steps]
     assert [s[1] for s in said] == [loaded.grammar.language.parse(s[0]) for s in said]
+
+
+def test_only_the_first_process_makes_the_folder(root: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Else a second process that is faster looks to the first like an unfinished run."""
+    state = tmp_path / "out.state"
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    second = threading.Thread(target=trainer._make, args=(state, small(root)), daemon=True)
+    second.start()
+    second.join(0.5)
+    assert second.is_alive()
+    assert not state.exists()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    trainer._make(state, small(root))
+    second.join(5)
+    assert not second.is_alive()

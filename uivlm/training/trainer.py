@@ -48,8 +48,7 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     model = tune.begin(built, recipe.train.seed)
     if torch.cuda.is_available() and not built.quantised:
         model.cuda()
-    state.mkdir(parents=True, exist_ok=True)  # only now: a refused run leaves nothing behind
-    checkpoint.write_json(state / checkpoint.RECIPE, recipes.to_dict(recipe))
+    _make(state, recipe)  # only now: a refused run leaves nothing behind
     rows = _rows(recipe, built, episodes, state)
     print_row(rows[0], built.reader)
     trainer = _trainer(recipe, built, model, rows, state)
@@ -81,6 +80,17 @@ def open_state(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
     if state.exists() and not resume and int(os.environ.get("RANK", "0")) == 0:
         raise ValueError(f"{state} holds an unfinished run: continue it with --resume, or remove that folder")
     return state
+
+
+def _make(state: Path, recipe: recipes.Recipe) -> None:
+    """The first process of a machine makes the folder, the others wait for it: one that were faster than the first would
+    look to it like an unfinished run."""
+    told = state / checkpoint.RECIPE
+    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        state.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_json(told, recipes.to_dict(recipe))
+    while not told.is_file():  # if the first process fails, the launcher stops this one
+        time.sleep(0.1)
 
 
 def open_data(recipe: recipes.Recipe) -> tuple[Prepared, Episodes]:
