@@ -172,8 +172,8 @@ def test_q_lora_keeps_the_encoder_and_the_head(parts: Callable[[str], tuple[Path
     [
         ("no llama", "no folder .*nothing with a Llama"),
         ("no vision", "no folder .*nothing with a vision encoder"),
-        ("llama torn", "the Llama in .* cannot be loaded"),
-        ("llama missing", "do not fit a Llama: 1 missing keys, such as model.norm.weight"),
+        ("llama torn", "the LlamaForCausalLM in .* cannot be loaded"),
+        ("llama missing", "do not fit LlamaForCausalLM: 1 missing keys, such as model.norm.weight"),
         ("vision torn", "the SiglipVisionModel in .* cannot be loaded"),
         ("vision missing", "do not fit SiglipVisionModel: 1 missing keys"),
         ("no tokenizer", "holds no Llama with a fast tokenizer"),
