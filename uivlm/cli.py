@@ -232,11 +232,13 @@ def run(
         if device == "adb":
             from uivlm.devices.adb import connect
 
-            outcome = wiring.pursue(mind, connect(serial), str(goal), limit, folder, _say)
+            assert goal is not None
+            outcome = wiring.pursue(mind, connect(serial), goal, limit, folder, _say)
         elif task is not None:
             outcome = wiring.pursue_task(mind, task, limit, folder, _say)
         else:
-            outcome = wiring.pursue_simulated(mind, str(goal), seed or 0, limit, folder, _say)
+            assert goal is not None
+            outcome = wiring.pursue_simulated(mind, goal, seed or 0, limit, folder, _say)
     raise typer.Exit(outcome.exit_status)
 
 

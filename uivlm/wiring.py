@@ -55,18 +55,26 @@ def simulated(phone: "Phone", adb: "Adb") -> "Iterator[Device]":
         yield connect(f"127.0.0.1:{port}", adb, AT_ONCE)
 
 
-def trials(seed: int, goals: int) -> "Iterator[Trial]":
-    """Unseen goals, each on its own simulated phone behind adb; one is made when the one before is done."""
-    from uivlm.devices.adb_server import own_server
+@contextmanager
+def trial(number: int, adb: "Adb") -> "Iterator[Trial]":
+    """The test task of that number on its own simulated phone."""
     from uivlm.devices.sim.tasks import new_phone, succeeded, task
     from uivlm.live import Trial
 
+    one = task(number, "test")
+    phone = new_phone(one)
+    with simulated(phone, adb) as device:
+        yield Trial(one.goal, device, partial(succeeded, one, phone), one.status)
+
+
+def trials(seed: int, goals: int) -> "Iterator[Trial]":
+    """Unseen goals, each on its own simulated phone behind adb; one is made when the one before is done."""
+    from uivlm.devices.adb_server import own_server
+
     with own_server() as adb:
         for i in range(goals):
-            one = task(seed * SEEDS + i, "test")
-            phone = new_phone(one)
-            with simulated(phone, adb) as device:
-                yield Trial(one.goal, device, partial(succeeded, one, phone), one.status)
+            with trial(seed * SEEDS + i, adb) as one:
+                yield one
 
 
 def pursue(
@@ -99,14 +107,11 @@ def pursue_task(
 ) -> "Outcome":
     """A test task on its own simulated phone, which then judges."""
     from uivlm.devices.adb_server import own_server
-    from uivlm.devices.sim.tasks import new_phone, succeeded, task
 
-    known = task(number, "test")
-    phone = new_phone(known)
-    with own_server() as adb, simulated(phone, adb) as device:
-        outcome = pursue(agent, device, known.goal, limit, folder, say)
-    reached = "reached" if succeeded(known, phone) else "not reached"
-    right = "rightly" if outcome.status == known.status else "not rightly"
+    with own_server() as adb, trial(number, adb) as one:
+        outcome = pursue(agent, one.device, one.goal, limit, folder, say)
+        reached = "reached" if one.succeeded() else "not reached"
+    right = "rightly" if outcome.status == one.finish else "not rightly"
     say(f"the phone's check: goal {reached}, {right} finished")
     return outcome
 
