@@ -136,6 +136,19 @@ def test_sums_by_hand(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_texts_are_compared_apart_from_the_rule(tmp_path: Path) -> None:
+    """AITW's rule is content with any text; how often it is the recorded one is counted beside it."""
+    done = episode("1", "A", Type("thank you"), Type("thank you"), Type("thank you"), Tap(Point(0.1, 0.2)))
+    said = ('Input text "thank you"', 'Input text "thank"', "press enter", 'Input text "thank you"')
+    summary = summarise(
+        evaluate(
+            Scripted(lambda history: said[len(history.steps)]), [done], tmp_path / "verdicts.jsonl", QUIET
+        )
+    )
+    assert summary.kinds["type"] == (2, 3)
+    assert summary.texts == (1, 3)
+
+
 def test_boxes_of_the_screen_count(tmp_path: Path) -> None:
     """Two taps 0.3 apart match inside the one enlarged box (y 0.03..0.27, x 0..0.96) and not below it."""
     inside, below = episode("1", "A", Tap(Point(0.1, 0.2))), episode("2", "A", Tap(Point(0.5, 0.2)))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from uivlm.actions.action import Action
+from uivlm.actions.action import Action, Type
 from uivlm.actions.aitw import from_aitw, to_aitw
 from uivlm.actions.language import KINDS, NotAnAction, kind
 from uivlm.agents.agent import Agent, Decision
@@ -77,6 +77,7 @@ class Summary:
     overall: Score
     subsets: dict[str, Score]  # by name, in the order of the data
     kinds: dict[str, tuple[int, int]]  # kind of gold action -> (correct steps, all steps)
+    texts: tuple[int, int]  # of the recorded texts: typed just so, all; AITW's rule does not compare them
 
 
 def evaluate(
@@ -174,7 +175,12 @@ def summarise(verdicts: Sequence[Verdict], seed: int = 0) -> Summary:
     rates = {name: float(np.mean([getattr(s, name) for s in scores])) for name in RATES}
     num_episodes, num_steps = sum(s.num_episodes for s in scores), sum(s.num_steps for s in scores)
     overall = Score(num_episodes, num_steps, low=low, high=high, **rates)
-    return Summary(overall, subsets, _by_kind(verdicts))
+    return Summary(overall, subsets, _by_kind(verdicts), _texts(verdicts))
+
+
+def _texts(verdicts: Sequence[Verdict]) -> tuple[int, int]:
+    typed = [v for v in verdicts if isinstance(v.gold, Type)]
+    return sum(v.guess == v.gold for v in typed), len(typed)
 
 
 def _count(episodes: Sequence[Episode]) -> list[int]:

@@ -22,6 +22,7 @@ from uivlm.evaluation.benchmark import Score, Summary, Verdict, by_episode
 from uivlm.page import page, safe
 from uivlm.picture import caption, data_url, draw_action
 
+TEXTS = "type, same text"  # the one row that AITW's rule knows nothing of
 MOST_ERRORS = 40
 MOST_WORDS = 400  # characters of one text on the page
 SHOWN = (320, 560)  # most pixels (x, y) of a screen on the page
@@ -130,11 +131,18 @@ def _cells(score: Score) -> list[str]:
 
 def _kind_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
     present = [name for name in KINDS if any(name in summary.kinds for summary in summaries.values())]
-    return [[name, *(_share(summary.kinds.get(name)) for summary in summaries.values())] for name in present]
+    rows = [[name, *(_share(summary.kinds.get(name)) for summary in summaries.values())] for name in present]
+    if any(summary.texts[1] for summary in summaries.values()):
+        rows.append([TEXTS, *(_share(summary.texts) for summary in summaries.values())])
+    return rows
 
 
 def _share(counts: tuple[int, int] | None) -> str:
-    return "-" if counts is None else f"{100 * counts[0] / counts[1]:.1f} ({counts[0]} of {counts[1]})"
+    return (
+        "-"
+        if counts is None or not counts[1]
+        else f"{100 * counts[0] / counts[1]:.1f} ({counts[0]} of {counts[1]})"
+    )
 
 
 def _spread(wrong: list[tuple[int, Verdict]]) -> list[tuple[int, Verdict]]:
