@@ -46,6 +46,24 @@ def test_visual_tokens(visual_tokens: str, tokens: int) -> None:
     assert len(Reader(tokenizer(), model.config).picture(Picture(episode(0, 1).steps[0].screen))) == tokens
 
 
+def test_busy_are_the_patches_that_show_something() -> None:
+    """A line through the second patch of the third row, a shade too faint to matter in the fourth: the first patch always
+    counts, so a black screen has one token."""
+    pixels = np.full((96, 64, 3), 200, np.uint8)  # 6 x 4 patches of 16 x 16
+    pixels[40, 16:32] = 0
+    pixels[50, 2] = 195
+    lined, black = (Picture(Screen(one)) for one in (pixels, np.zeros_like(pixels)))
+    model, whole = bridge("busy"), bridge("patches")
+    whole.load_state_dict(model.state_dict())
+    reader = Reader(tokenizer(), model.config)
+    assert [len(reader.picture(one)) for one in (lined, black)] == [2, 1]
+    seen = torch.from_numpy(np.stack([reader.pixels(one) for one in (lined, black)]))
+    for one, kept in zip(model.look(seen), ([0, 9], [0]), strict=True):
+        of = 0 if len(kept) == 2 else 1
+        assert torch.equal(one, whole.look(seen)[of][kept])
+    assert len(model.look(seen.bfloat16().float())[0]) == 2  # rounding makes no patch busy
+
+
 def test_grid_is_the_mean_of_its_patches() -> None:
     """6 x 4 patches in 2 x 2 cells: each the mean of 3 x 2 patches, CLS left out, rows before columns."""
     pixels = torch.rand(2, 3, 48, 32)
@@ -74,7 +92,7 @@ def example_of(model: LlamaVit, num_steps: int = 4) -> tuple[torch.Tensor, torch
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("visual_tokens", ["pooled", "grid", "patches"])
+@pytest.mark.parametrize("visual_tokens", ["pooled", "grid", "patches", "busy"])
 def test_logits_of_trained_positions_are_those_of_the_full_forward(visual_tokens: str) -> None:
     model = bridge(visual_tokens)
     ids, labels, pixels = example_of(model)
@@ -84,6 +102,22 @@ def test_logits_of_trained_positions_are_those_of_the_full_forward(visual_tokens
     assert torch.allclose(some.logits, full[before], atol=1e-5)
     by_hand = -sum(full[i].log_softmax(-1)[ids[0, i + 1]] for i in before)
     assert torch.allclose(nll(some, labels), by_hand, atol=1e-3)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("right", [True, False])
+def test_padding_on_either_side_leaves_the_loss_as_it_is(right: bool) -> None:
+    model = bridge()
+    (ids, labels, pixels), blank = example_of(model, 3), torch.full((1, 7), FIRST + 2)
+    kept = torch.ones_like(ids, dtype=torch.bool)
+
+    def padded(row: torch.Tensor, filler: torch.Tensor) -> torch.Tensor:
+        return torch.cat([row, filler] if right else [filler, row], 1)
+
+    mask = padded(kept, torch.zeros_like(blank, dtype=torch.bool))
+    wide = padded(labels, torch.full_like(blank, IGNORE))
+    outputs = model(padded(ids, blank), pixels, mask, wide)
+    assert torch.allclose(nll(outputs, wide), nll(model(ids, pixels, labels=labels), labels), atol=1e-3)
 
 
 @torch.inference_mode()

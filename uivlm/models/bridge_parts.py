@@ -5,7 +5,7 @@ In: folders or hub ids. Out: the bridge and the Llama's tokenizer, as `bridge_fo
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from uivlm.models import hub, vision
 from uivlm.models.hub import first_line
-from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection
+from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection, VisualTokens
 from uivlm.models.published import load_module
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -26,7 +26,7 @@ CONTROL = ("bos_token_id", "eos_token_id", "pad_token_id")
 def from_parts(
     language: str | Path,
     sight: str | Path,
-    visual_tokens: Literal["pooled", "grid", "patches"],
+    visual_tokens: VisualTokens,
     grid: int,
     dtype: torch.dtype,
     seed: int,
@@ -49,7 +49,7 @@ def from_parts(
 def outline(
     language: str | Path,
     sight: str | Path,
-    visual_tokens: Literal["pooled", "grid", "patches"],
+    visual_tokens: VisualTokens,
     grid: int,
     dtype: torch.dtype,
     device: str = "meta",
@@ -111,7 +111,7 @@ def _spread(module: LlamaVit) -> float:
     weight = module.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
     grey = torch.zeros(1, 3, *module.config.image_size, device=weight.device, dtype=weight.dtype)
-    features = module.look(grey).float()
+    features = torch.cat(list(module.look(grey))).float()
     return float(weight.float().square().mean().sqrt() / features.square().sum(-1).mean().sqrt())
 
 

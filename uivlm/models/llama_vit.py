@@ -7,8 +7,9 @@ Shapes: B rows, T tokens, N screens, P patches, S visual tokens a screen, D widt
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -20,11 +21,15 @@ from torch.nn import functional
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.models import vision
+from uivlm.episode import Screen
+from uivlm.models import patches, vision
 from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.sentences.sentence import Picture
 
 TINY = Path(__file__).parent / "tiny"  # the base that comes with the package
+VisualTokens = Literal[
+    "pooled", "grid", "patches", "busy"
+]  # one, a grid of means, all, those that show something
 TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
 
 
@@ -38,15 +43,17 @@ class BridgeConfig(PretrainedConfig):
         self,
         text_config: dict[str, Any] | LlamaConfig | None = None,
         vision_config: dict[str, Any] | PretrainedConfig | None = None,
-        visual_tokens: Literal["pooled", "grid", "patches"] = "grid",
+        visual_tokens: VisualTokens = "grid",
         grid: tuple[int, int] = (8, 8),
         picture_id: int = 0,
         mean: Sequence[float] = (0.5, 0.5, 0.5),
         std: Sequence[float] = (0.5, 0.5, 0.5),
         **rest: Any,
     ) -> None:
-        if visual_tokens not in ("pooled", "grid", "patches"):
-            raise ValueError(f"visual_tokens is {visual_tokens!r}: it must be pooled, grid or patches")
+        if visual_tokens not in get_args(VisualTokens):
+            raise ValueError(
+                f"visual_tokens is {visual_tokens!r}: it must be one of {', '.join(get_args(VisualTokens))}"
+            )
         self.text_config = (
             text_config if isinstance(text_config, LlamaConfig) else LlamaConfig(**(text_config or {}))
         )
@@ -69,16 +76,15 @@ class BridgeConfig(PretrainedConfig):
         return _pair(self.vision_config.image_size)
 
     @property
-    def patches(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        (h, w), (ph, pw) = self.image_size, _pair(self.vision_config.patch_size)
-        return h // ph, w // pw
+    def patch_size(self) -> tuple[int, int]:
+        """Height and width of a patch, in pixels of the same image."""
+        return _pair(self.vision_config.patch_size)
 
     @property
-    def screen_tokens(self) -> int:
-        """Visual tokens a screen."""
-        rows, columns = {"pooled": (1, 1), "grid": self.grid, "patches": self.patches}[self.visual_tokens]
-        return int(rows * columns)
+    def patches(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        (h, w), (ph, pw) = self.image_size, self.patch_size
+        return h // ph, w // pw
 
 
 def _id(value: Any) -> int:
@@ -114,21 +120,24 @@ class LlamaVit(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.language.get_input_embeddings()
 
-    def look(self, pixels: Tensor) -> Tensor:
-        """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of seeing a screen."""
+    def look(self, pixels: Tensor) -> Tensor | list[Tensor]:
+        """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of seeing a screen. A list of N, where screens
+        have different numbers of visual tokens."""
         whole_ND, patches_NPD = vision.states(self.vision, pixels.to(next(self.vision.parameters()).dtype))
         match self.config.visual_tokens:
             case "pooled":
                 return whole_ND[:, None]
             case "patches":
                 return patches_NPD
+            case "busy":
+                shown_NP = patches.busy(pixels, self.config.patch_size)
+                return [one[shown] for one, shown in zip(patches_NPD, shown_NP, strict=True)]
         map_NDhw = patches_NPD.transpose(1, 2).unflatten(2, self.config.patches)
         return functional.adaptive_avg_pool2d(map_NDhw, self.config.grid).flatten(2).transpose(1, 2)
 
-    def embed(self, input_ids: Tensor, features: Tensor | None) -> Tensor:
-        """[B, T] ids and [N, S, .] features -> [B, T, D]: the projected screens stand where their placeholders stood."""
-        seen = None if features is None else self.projection(features)
-        tokens_VD = None if seen is None else seen.flatten(0, 1)
+    def embed(self, input_ids: Tensor, features: Tensor | Sequence[Tensor] | None) -> Tensor:
+        """[B, T] ids and N times [S, .] features -> [B, T, D]: the projected screens stand where their placeholders stood."""
+        tokens_VD = None if features is None else self.projection(torch.cat(list(features)))
         places = input_ids == self.config.picture_id
         words = input_ids.masked_fill(places, _id(self.config.text_config.pad_token_id))
         return splice(self.get_input_embeddings()(words), places, tokens_VD)
@@ -139,7 +148,7 @@ class LlamaVit(PreTrainedModel):
         pixels: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        features: Tensor | None = None,
+        features: Tensor | Sequence[Tensor] | None = None,
         **rest: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V]."""
@@ -153,6 +162,8 @@ class LlamaVit(PreTrainedModel):
                 CausalLMOutputWithPast,
                 self.language(inputs_embeds=embeds_BTD, attention_mask=attention_mask, **rest),
             )
+        if attention_mask is not None and attention_mask[:, 0].all():
+            attention_mask = None  # padding stands on the right, where a causal model does not look
         decoder = self.language.model(
             inputs_embeds=embeds_BTD, attention_mask=attention_mask, use_cache=False
         )
@@ -161,7 +172,7 @@ class LlamaVit(PreTrainedModel):
 
     def _look_at_nothing(self, device: torch.device) -> Tensor:
         black = torch.zeros(1, 3, *self.config.image_size, device=device)
-        return cast(Tensor, self.projection(self.look(black))).mean() * 0
+        return cast(Tensor, self.projection(self.look(black)[0])).mean() * 0
 
 
 class Reader:
@@ -189,14 +200,40 @@ class Reader:
         return token not in control and self.tokenizer.id_to_token(token) is not None
 
     def picture(self, seen: Picture) -> list[int]:
-        return [self.config.picture_id] * self.config.screen_tokens
+        config = self.config
+        match config.visual_tokens:
+            case "pooled":
+                tokens = 1
+            case "grid":
+                tokens = config.grid[0] * config.grid[1]
+            case "patches":
+                tokens = config.patches[0] * config.patches[1]
+            case "busy":
+                tokens = self._seen(seen)[1]
+        return [config.picture_id] * tokens
 
     def pixels(self, seen: Picture) -> NDArray[np.float32]:
         """Resized to the encoder's input (aspect ratio not kept, fractions survive), its colours scaled."""
-        height, width = self.config.image_size
-        image = Image.fromarray(seen.screen.pixels).resize((width, height), Image.Resampling.BICUBIC)
-        mean, std = (
-            np.array(three, np.float32)[:, None, None] for three in (self.config.mean, self.config.std)
-        )
-        scaled = (np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255) - mean) / std
-        return scaled.astype(np.float32, copy=False)
+        return self._seen(seen)[0]
+
+    def _seen(self, seen: Picture) -> tuple[NDArray[np.float32], int]:
+        config = self.config
+        quiet = config.patch_size if config.visual_tokens == "busy" else None
+        return _seen(seen.screen, config.image_size, config.mean, config.std, quiet)
+
+
+@lru_cache(maxsize=16)  # screens: how many tokens a screen has is asked for beside its pixels
+def _seen(
+    screen: Screen,
+    size: tuple[int, int],
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    patch: tuple[int, int] | None,
+) -> tuple[NDArray[np.float32], int]:
+    """Pixels [3, h, w]; with `patch`, its height and width, patches that show nothing are of one colour, and the others
+    are counted."""
+    image = Image.fromarray(screen.pixels).resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    colours = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
+    colours, busy = patches.quieted(colours, patch) if patch else (colours, 0)
+    middle, spread = (np.array(three, np.float32)[:, None, None] for three in (mean, std))
+    return ((colours - middle) / spread).astype(np.float32, copy=False), busy
