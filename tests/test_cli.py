@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 # A change here is a change of the command line: CHANGELOG.md and README.md say so too.
 OPTIONS = {
     "plan": ["recipe", "--set", "--gpus", "--memory", "--tflops", "--data"],
+    "fetch": ["out"],
     "adopt": ["recipe", "adapters", "--out", "--set"],
     "merge": ["ckpt", "--out"],
     "export": ["ckpt", "--to", "--out"],

@@ -259,11 +259,11 @@ class Canvas:
         return box
 
     def tile(self, row: float, column: int, label: str, colour: Colour) -> Box:
-        """An app on the launcher: a coloured square over two rows, its name in the third."""
-        side = 1.5 * self.height / ROWS / self.width
+        """An app on the launcher: after an empty row a coloured square, and in the third row its name."""
+        side = 0.9 * self.height / ROWS / self.width
         middle = (column + 0.5) / COLUMNS
-        self.panel(row + 0.3, 1.5, middle - side / 2, side, colour, round_to=0.4)
-        self.panel(row + 0.8, 0.5, middle - side / 6, side / 3, (255, 255, 255), round_to=0.2)
+        self.panel(row + 1.05, 0.9, middle - side / 2, side, colour, round_to=0.3)
+        self.panel(row + 1.35, 0.3, middle - side / 6, side / 3, (255, 255, 255), round_to=0.1)
         self.text(row + 2, column, label, columns=1, align="center", size=0.56)
         return Box(row / ROWS, column / COLUMNS, 3 / ROWS, 1 / COLUMNS)
 
