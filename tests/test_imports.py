@@ -23,8 +23,16 @@ ALLOWED = {
     "uivlm.plan": ("models", "sentences", "recipe"),
     "uivlm.training": ("models", "sentences", "episode", "recipe"),
     # the pre-training of the tiny base, on drawn interfaces
-    "uivlm.training.pages": ("training", "models", "sentences", "episode", "lessons", "devices.sim"),
-    "uivlm.training.pretrain": ("training", "models", "lessons", "devices.sim"),
+    "uivlm.training.pages": (
+        "training",
+        "models",
+        "sentences",
+        "actions",
+        "episode",
+        "lessons",
+        "devices.sim",
+    ),
+    "uivlm.training.pretrain": ("training", "models", "sentences", "lessons", "devices.sim"),
     "uivlm.lessons": ("actions", "episode", "sentences", "devices.sim"),
     "uivlm.inference": ("models", "sentences", "actions", "episode", "recipe"),
     "uivlm.agents": ("inference", "sentences", "actions", "episode"),

@@ -1,12 +1,12 @@
-"""Lessons as arrays: what a sentence says, and what each patch of its screens should name and mark.
+"""Random screens and lessons as arrays: what patches should name, what a lesson says, where its answers stand.
 
-In: lessons (`uivlm/lessons.py`). Out: batches for the pre-training of the tiny base. Shapes: N screens of P patches, T
-tokens.
+In: screens (`devices.sim.interface`) and lessons (`uivlm/lessons.py`). Out: batches for the pre-training of the tiny base.
+Shapes: N screens of P patches, T tokens.
 """
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
@@ -15,26 +15,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from uivlm.devices.sim.interface import Label
+from uivlm.actions.language import Language
+from uivlm.devices.sim.interface import Interface, interface
 from uivlm.episode import Element, Screen
-from uivlm.lessons import Lesson, lesson
+from uivlm.lessons import SIGNS, Answer, Ask, Lesson, Shelf, Show, Spot, by_hand, lesson
 from uivlm.models.llama_vit import Reader
-from uivlm.sentences.encode import IGNORE, Example, encode
+from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.sentence import Picture
 
-LENGTHS = (2, 3, 3, 4, 6, 8)  # screens of a lesson
+ASKED, QUESTION, SCREEN = (
+    20,
+    13,
+    32,
+)  # tokens of a lesson, nearly: what is asked for at first, each question, each screen
 BINS = 100  # of the places that a base learns
 SHARE = (0.6, 0.25, 0.15)  # of what a patch should name: its words or signs, its y, its x
-SIGNS = {
-    "ICON_SWITCH_ON": "on",
-    "ICON_SWITCH_OFF": "off",
-    "ICON_PLUS": "plus",
-    "ICON_SEARCH": "search",
-    "ICON_MORE": "more",
-    "ICON_CURSOR": "type",
-    "ICON_V_BACKWARD": "back",
-    "ICON_NAV_BAR_CIRCLE": "home",
-}
 
 
 def shown_words(screen: Screen, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -77,78 +72,116 @@ def _bin(at: float, reader: Reader) -> int:
     return reader.words(f" {int(at * BINS)}")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A lesson as arrays."""
+class Stream(IterableDataset[tuple[Interface, Tensor]]):
+    """Random screens without end, each also as pixels [3, h, w]: a pure function of the seed and the worker's number."""
 
-    example: Example
-    word_ids: NDArray[np.int64]  # [N, P, 4]
-    word_share: NDArray[np.float32]  # [N, P, 4]
-    marks: NDArray[
-        np.int64
-    ]  # [T, 2] at each patch: the y and x to tap where it shows what is asked for, else "empty"; else IGNORE
+    def __init__(self, reader: Reader, seed: str) -> None:
+        self.reader, self.seed = reader, seed
 
-
-def page(given: Lesson, reader: Reader) -> Page:
-    screens = [piece.screen for piece in given.sentence if isinstance(piece, Picture)]
-    read = [shown_words(screen, reader) for screen in screens]
-    example = encode(given.sentence, reader)
-    marks = np.full((len(example.input_ids), 2), IGNORE, np.int64)
-    patches = np.flatnonzero(example.input_ids == reader.config.picture_id)
-    marks[patches] = np.concatenate(
-        [_marks(ids, asked, reader) for (ids, _), asked in zip(read, given.asked, strict=True)]
-    )
-    return Page(example, np.stack([ids for ids, _ in read]), np.stack([share for _, share in read]), marks)
-
-
-def _marks(ids: NDArray[np.int64], asked: tuple[Label, ...], reader: Reader) -> NDArray[np.int64]:
-    """[P, 2]: where to tap, y and x, at the patches inside an asked label's box that show one of its words."""
-    rows, columns = reader.config.patches
-    marks = np.full((len(ids), 2), reader.pad, np.int64)
-    for label in asked:
-        words = {reader.words(f" {word}")[0] for word in label.text.split()}
-        for cell, (*shown, _, _) in enumerate(ids.tolist()):
-            middle = ((cell // columns + 0.5) / rows, (cell % columns + 0.5) / columns)
-            if label.box.holds(*middle) and words & set(shown):
-                marks[cell] = _bin(label.at.y, reader), _bin(label.at.x, reader)
-    return marks
-
-
-class Stream(IterableDataset[dict[str, Tensor]]):
-    """Batches of lessons without end, a pure function of the seed and the worker's number.
-
-    All lessons of a batch have equally many screens, and all batches about equally many.
-    """
-
-    def __init__(self, reader: Reader, seed: int, screens: int) -> None:
-        self.reader, self.seed, self.screens = reader, seed, screens
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Interface, Tensor]]:
         torch.set_num_threads(1)
         os.nice(10)  # the training threads wait for each other: whoever draws must not hold one of them up
         info = torch.utils.data.get_worker_info()
         rng = Random(f"{self.seed} {info.id if info else 0}")
         while True:
-            length = rng.choice(LENGTHS)
-            lessons = [lesson(rng, BINS, length) for _ in range(max(1, self.screens // length))]
-            yield collate([page(one, self.reader) for one in lessons], self.reader.pad)
+            shown = interface(rng)
+            bare = Screen(np.empty((0, 0, 3), np.uint8), shown.screen.elements)  # what was drawn is large
+            yield replace(shown, screen=bare), torch.from_numpy(self.reader.pixels(Picture(shown.screen)))
 
 
-def collate(batch: list[Page], pad: int) -> dict[str, Tensor]:
-    longest = max(len(one.example.input_ids) for one in batch)
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A lesson as arrays, with its pages' numbers on the shelf.
+
+    `marks` [T, 2]: the y and x of what decides an answer, at the patches that show it and at the last word of a question
+    about the screen before; "empty" at all other patches; else IGNORE.
+    """
+
+    input_ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    marks: NDArray[np.int64]
+    pages: tuple[int, ...]
+
+
+def sheet(given: Lesson, names: Sequence[NDArray[np.int64]], reader: Reader) -> Sheet:
+    """`names` [S, 5] of each page of the shelf: what each visual token names, and the number of its patch."""
+    say = Language(BINS).say
+    ids, labels, marks = (
+        list(reader.start),
+        [IGNORE] * len(reader.start),
+        [(IGNORE, IGNORE)] * len(reader.start),
+    )
+    pages: list[int] = []
+    for piece in given:
+        match piece:
+            case Ask(text, spot):
+                new, trained = reader.words(f"{text}\n"), False
+                marked = [(IGNORE, IGNORE)] * len(new)
+                if spot is not None and (found := _marks(names[pages[-1]], spot, reader)):
+                    marked[-2] = next(iter(found.values()))
+            case Show(page, spot):
+                pages.append(page)
+                found = _marks(names[page], spot, reader) if spot else {}
+                new, trained = [reader.placeholder] * len(names[page]), False
+                marked = [found.get(token, (reader.pad, reader.pad)) for token in range(len(new))]
+                line = reader.words("\n")
+                new, marked = new + line, marked + [(IGNORE, IGNORE)] * len(line)
+            case Answer(action):
+                new, trained = [*reader.words(say(action)), reader.end], True
+                marked = [(IGNORE, IGNORE)] * len(new)
+        ids += new
+        labels += new if trained else [IGNORE] * len(new)
+        marks += marked
+    return Sheet(np.array(ids), np.array(labels), np.array(marks), tuple(pages))
+
+
+def _marks(names: NDArray[np.int64], spot: Spot, reader: Reader) -> dict[int, tuple[int, int]]:
+    """By visual token: where a finger goes for what it shows of the spot, or else where it is itself; y and x."""
+    rows, columns = reader.config.patches
+    words = {reader.words(f" {word.rstrip('?')}")[0] for word in spot.words}
+    found = {}
+    for token, (*shown, y, x, patch) in enumerate(names.tolist()):
+        if words & set(shown) and spot.box.holds(
+            (patch // columns + 0.5) / rows, (patch % columns + 0.5) / columns
+        ):
+            found[token] = (y, x) if spot.at is None else (_bin(spot.at.y, reader), _bin(spot.at.x, reader))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What lessons are like."""
+
+    lengths: tuple[int, ...]  # screens of a lesson
+    questions: int  # beside what is asked for at first
+    related: float  # how often what belongs to a label is said for it
+    by_hand: bool  # are points as fingers hit them, or exact?
+
+
+def lessons(
+    seed: int, course: Course, tokens: int, shelf: Shelf, names: Sequence[NDArray[np.int64]], reader: Reader
+) -> Iterator[dict[str, Tensor]]:
+    """Batches of about so many tokens without end, a pure function of the seed. All lessons of a batch have equally
+    many screens and questions."""
+    rng = Random(f"lessons {seed} {course}")
+    while True:
+        length = rng.choice(course.lengths)
+        size = max(1, tokens // (ASKED + course.questions * QUESTION + length * SCREEN))
+        batch = [lesson(rng, shelf, length, course.questions, course.related) for _ in range(size)]
+        if course.by_hand:
+            batch = [by_hand(rng, one) for one in batch]
+        yield collate([sheet(one, names, reader) for one in batch], reader.pad)
+
+
+def collate(batch: Sequence[Sheet], pad: int) -> dict[str, Tensor]:
+    longest = max(len(one.input_ids) for one in batch)
     arrays = {
         "input_ids": np.full((len(batch), longest), pad, np.int64),
         "labels": np.full((len(batch), longest), IGNORE, np.int64),
         "marks": np.full((len(batch), longest, 2), IGNORE, np.int64),
-        "attention_mask": np.zeros((len(batch), longest), bool),
     }
     for i, one in enumerate(batch):
-        length = len(one.example.input_ids)
-        for name, row in zip(
-            arrays, (one.example.input_ids, one.example.labels, one.marks, True), strict=True
-        ):
-            arrays[name][i, :length] = row
-    arrays["pixels"] = np.stack([screen for one in batch for screen in one.example.pixels])
-    arrays["word_ids"] = np.concatenate([one.word_ids for one in batch])
-    arrays["word_share"] = np.concatenate([one.word_share for one in batch])
+        for name, row in zip(arrays, (one.input_ids, one.labels, one.marks), strict=True):
+            arrays[name][i, : len(row)] = row
+    arrays["pages"] = np.array([page for one in batch for page in one.pages])
     return {name: torch.from_numpy(array) for name, array in arrays.items()}

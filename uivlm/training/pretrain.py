@@ -1,42 +1,49 @@
 """The tiny base is made here: a Llama and a ViT from random weights, on random rendered interfaces.
 
-In: lessons (`uivlm/lessons.py`). Out: a bridge base folder. Three stages:
+In: random screens and lessons on them (`uivlm/lessons.py`). Out: a bridge base folder. Five stages:
 
     reading    each patch, projected, should name the words it shows and the bins of its place: cross-entropy
                against the tied embeddings, so that a patch arrives at the language model as words it knows
-    drilling   the language model alone looks words up in tables and repeats texts (`training/drills.py`)
-    grounding  language model and projection, on what the vision encoder reads: next-token loss on the right
-               actions of each lesson, and each patch should mark itself where it shows what is asked for
+    drilling   language model and projection, on lessons of one screen and many questions
+    grounding  the same on lessons of up to eight screens: next-token loss on the right actions of lessons, and what decides an
+               answer should mark itself. The vision encoder is frozen now, so that a shelf of screens is seen once and
+               asked about many times: with a new screen for every few answers this would take hours
+    relating   the goal often names what belongs to the label, as people do (an alarm: to the clock)
+    settling   on sentences of the form that fine-tuning has: no question but the first, points as a finger hits them
 
 No episode and no goal of the simulated phone is used. Shapes as in `models/llama_vit.py`.
 """
 
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from uivlm.devices.sim.words import lexicon
-from uivlm.lessons import vocabulary
+from uivlm.devices.sim.interface import Interface
+from uivlm.lessons import Shelf, shelve, vocabulary
+from uivlm.models import patches
 from uivlm.models.bridge_folder import save_base
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Reader
-from uivlm.training import drills
-from uivlm.training.pages import Stream
+from uivlm.sentences.encode import IGNORE
+from uivlm.training.pages import Course, Stream, lessons, shown_words
 
 IMAGE = (256, 126)  # what the ViT sees: height, width
 PATCH = (16, 42)  # one row of the phone's rhythm high, a third of the screen wide: a word or two
 SPREAD = (
     0.07  # of random weights: 1 / sqrt(width); the customary 0.02 is for wider models and learns late here
 )
-ALIKE = 0.6  # gain of queries and keys: at 1 a word would see itself alone
+ALIKE_FAR, ALIKE_NEAR = 1.5, 0.6  # gain of queries and keys in heads that look elsewhere, and in the others
 QUIET = 0.3  # what a layer adds at first, against the word that it adds to
 SHARP = 20.0  # of the likeness (a cosine) of a patch and a word: only directions count, as in the layers that read them
 TYPING = 'Input text "'  # what stands before typed text in the words of an action
@@ -93,7 +100,7 @@ def config(words: Tokenizer) -> BridgeConfig:
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
-    return BridgeConfig(text, vision, "patches", picture_id=ids["picture"])
+    return BridgeConfig(text, vision, "busy", picture_id=ids["picture"])
 
 
 def forms_alike(model: LlamaVit, words: Tokenizer) -> None:
@@ -113,17 +120,32 @@ def forms_alike(model: LlamaVit, words: Tokenizer) -> None:
 
 
 def look_alike(model: LlamaVit) -> None:
-    """Attention begins as a look for the same word elsewhere, and as a copy of what stands there.
+    """Attention begins as a look for the same word, and as a copy of what stands there.
 
     Grounding is just that: the word asked for is matched with the words that patches show, and the place is copied.
-    So queries equal keys, and each output projection undoes its value projection. From independent random weights
-    neither had begun after a thousand steps.
+    So queries equal keys, and each output projection undoes its value projection. But every word is most like itself:
+    therefore half of the heads have the other sign in queries where rotary positions turn fast. At no distance these
+    numbers cancel the slow ones, far away they say nothing: such a head looks elsewhere. The other half sees what is near,
+    as copying word after word needs it. From independent random weights neither had begun after a thousand steps.
     """
+    heads, size = (
+        cast(int, n)
+        for n in (model.config.text_config.num_attention_heads, model.config.text_config.head_dim)
+    )
+    fast = (
+        torch.arange(size) % (size // 2) < size // 4
+    )  # a pair is i and i + size / 2; the first turn fastest
+    far = torch.where(fast, -ALIKE_FAR, ALIKE_FAR), torch.full((size,), ALIKE_FAR)
+    near = torch.full((size,), ALIKE_NEAR), torch.full((size,), ALIKE_NEAR)
+    query, key = (
+        torch.cat([*[f] * (heads // 2), *[n] * (heads - heads // 2)]) for f, n in zip(far, near, strict=True)
+    )
     with torch.no_grad():
         for layer in model.language.model.layers:
             attention = layer.self_attn
-            torch.nn.init.orthogonal_(attention.q_proj.weight, ALIKE)
-            attention.k_proj.weight.copy_(attention.q_proj.weight)
+            torch.nn.init.orthogonal_(attention.k_proj.weight)
+            attention.q_proj.weight.copy_(query[:, None] * attention.k_proj.weight)
+            attention.k_proj.weight.mul_(key[:, None])
             torch.nn.init.orthogonal_(attention.v_proj.weight)
             attention.o_proj.weight.copy_(QUIET * attention.v_proj.weight.T)
             layer.mlp.down_proj.weight.mul_(QUIET)
@@ -137,10 +159,13 @@ class Plan:
     """How a base is trained; the numbers are ours."""
 
     reading: int = 900  # steps
-    drilling: int = 400
-    grounding: int = 1000
-    screens: int = 64  # a step, of all its lessons
-    drills: int = 32  # tables a step
+    drilling: int = 500
+    grounding: int = 1300
+    relating: int = 500
+    settling: int = 300
+    screens: int = 64  # a step, of reading
+    shelf: int = 6000  # screens that lessons are about
+    tokens: int = 5000  # a step, of lessons
     lr: float = 1.5e-3  # peak
     warmup: int = 50  # steps, in each stage
     cooling: float = 0.4  # last share of a stage in which the rate falls to nothing
@@ -162,14 +187,53 @@ def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
 
 def pretrain(model: LlamaVit, reader: Reader, plan: Plan, log: Callable[[str], None]) -> None:
     """Trains `model` in place."""
-    loader = DataLoader(
-        Stream(reader, plan.seed, plan.screens), batch_size=None, num_workers=2, prefetch_factor=4
-    )
-    pages, tables = iter(loader), drills.batches(plan.seed, plan.drills, reader, lexicon())
-    _stage("reading", plan.reading, plan, model, lambda: reading(model, next(pages)), log)
-    _stage("drilling", plan.drilling, plan, model.language, lambda: drills.losses(model, next(tables)), log)
+    screens = _drawn(reader, f"{plan.seed} reading", plan.screens)
+
+    def read() -> dict[str, Tensor]:
+        return reading(model, list(islice(screens, plan.screens)), reader)
+
+    _stage("reading", plan.reading, plan, model, read, log)
     model.vision.requires_grad_(False)  # it reads, and what it reads stays the same
-    _stage("grounding", plan.grounding, plan, model, lambda: grounding(model, next(pages)), log)
+    shelf, names, features = stock(
+        model, reader, islice(_drawn(reader, f"{plan.seed} shelf", plan.screens), plan.shelf)
+    )
+    plans = {"drilling": plan.drilling, "grounding": plan.grounding}
+    plans |= {"relating": plan.relating, "settling": plan.settling}
+    for name, steps in plans.items():
+        batches = lessons(plan.seed, COURSES[name], plan.tokens, shelf, names, reader)
+        _stage(name, steps, plan, model, lambda: grounding(model, next(batches), features), log)  # noqa: B023
+
+
+MANY = (1, 1, 2, 3, 4, 6, 8)
+COURSES = {
+    "drilling": Course(
+        (1,), 10, 0.0, by_hand=False
+    ),  # much about each screen: most of it is a look for a word
+    "grounding": Course(MANY, 10, 0.0, by_hand=False),
+    "relating": Course(MANY, 5, 0.6, by_hand=False),
+    "settling": Course((4, 6, 8), 0, 0.3, by_hand=True),  # sentences as fine-tuning has them
+}
+Drawn = tuple[Interface, Tensor]  # a screen, and its pixels as the vision encoder takes them
+
+
+def _drawn(reader: Reader, seed: str, ahead: int) -> Iterator[Drawn]:
+    return iter(DataLoader(Stream(reader, seed), batch_size=None, num_workers=2, prefetch_factor=ahead))
+
+
+@torch.no_grad()
+def stock(
+    model: LlamaVit, reader: Reader, screens: Iterable[Drawn]
+) -> tuple[Shelf, list[NDArray[np.int64]], list[Tensor]]:
+    """Screens on a shelf; of each, what its visual tokens name and their patches [S, 5], and their features [S, D]."""
+    shown, names = [], []
+    features: list[Tensor] = []
+    for one, pixels in screens:  # one by one: all their pixels would take gigabytes
+        shown.append(one)
+        busy = patches.busy(pixels[None], model.config.patch_size)[0].numpy()
+        named, _ = shown_words(one.screen, reader)
+        names.append(np.concatenate([named, np.arange(len(named))[:, None]], 1)[busy])
+        features += model.look(pixels[None])
+    return shelve(shown), names, features
 
 
 def _stage(
@@ -205,24 +269,43 @@ def rate(step: int, steps: int, plan: Plan) -> float:
     return max(0.0, min((step + 1) / plan.warmup, 1.0, (steps - step) / (plan.cooling * max(1, steps))))
 
 
-def reading(model: LlamaVit, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def reading(model: LlamaVit, drawn: Sequence[Drawn], reader: Reader) -> dict[str, Tensor]:
     """The mean loss of naming what a patch shows, over the patches that show words and every fifth of the others."""
-    states_NPD = model.vision(pixel_values=batch["pixels"]).last_hidden_state[:, 1:]
-    ids, share = batch["word_ids"], batch["word_share"]
-    blank = ids[..., 0].eq(model.config.text_config.pad_token_id or 0)
+    pixels = torch.stack([one for _, one in drawn])
+    busy = patches.busy(pixels, model.config.patch_size)
+    told = [shown_words(shown.screen, reader) for shown, _ in drawn]
+    ids, share = (torch.from_numpy(np.stack(part))[busy] for part in zip(*told, strict=True))
+    blank = ids[:, 0].eq(reader.pad)
     chosen = ~blank | (torch.rand(blank.shape) < 0.2)
-    names = drills.codes(model)
     # what all names have in common tells no words apart, and would grow: words that are never shown are pushed away
-    likeness = functional.linear(functional.normalize(model.projection(states_NPD[chosen]), dim=-1), names)
+    states_VD = torch.cat(list(model.look(pixels)))
+    likeness = functional.linear(
+        functional.normalize(model.projection(states_VD[chosen]), dim=-1), codes(model)
+    )
     log_p = functional.log_softmax(SHARP * likeness, -1).gather(-1, ids[chosen])
     return {"read": -(log_p * share[chosen]).sum(-1).mean()}
 
 
-def grounding(model: LlamaVit, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Mean losses: of marking what is asked for, and of saying a token of an action."""
-    with torch.no_grad():
-        seen = model.look(batch["pixels"])
-    embeds_BTD = model.embed(batch["input_ids"], seen)
-    told = model.language.model(inputs_embeds=embeds_BTD, attention_mask=batch["attention_mask"])
-    mark, say = drills.mark_and_say(model, told.last_hidden_state, batch)
-    return {"mark": mark, "say": say}
+def codes(model: LlamaVit) -> Tensor:
+    """[V, D] directions of the token embeddings; what all have in common tells no words apart, and is left out."""
+    table = cast(Tensor, model.get_input_embeddings().weight)
+    return functional.normalize(table - table.mean(0), dim=-1)
+
+
+def grounding(model: LlamaVit, batch: dict[str, Tensor], features: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Mean losses: of marking what decides an answer, and of saying a token of an action.
+
+    Padding stands at the end of rows, where a causal model does not look.
+    """
+    embeds_BTD = model.embed(batch["input_ids"], [features[page] for page in batch["pages"].tolist()])
+    hidden_BTD = model.language.model(inputs_embeds=embeds_BTD).last_hidden_state
+    head, marks, labels = model.language.lm_head, batch["marks"], batch["labels"][:, 1:]
+    empty = marks[..., 0].eq(model.config.text_config.pad_token_id or 0)
+    marked = (marks[..., 0] != IGNORE) & (~empty | (torch.rand(empty.shape) < 0.2))  # nearly all are empty
+    said = labels != IGNORE
+    weight = torch.where(empty[marked], 0.5, 1.0)
+    mark = -functional.log_softmax(head(hidden_BTD[marked]), -1).gather(-1, marks[marked]).mean(-1)
+    return {
+        "mark": (mark * weight).sum() / weight.sum(),
+        "say": functional.cross_entropy(head(hidden_BTD[:, :-1][said]), labels[said]),
+    }

@@ -8,8 +8,15 @@ from uivlm.actions.action import Point, Swipe, Tap
 from uivlm.devices.sim.canvas import COLUMNS, ROWS, Box
 from uivlm.episode import Element
 
-JITTER = 0.005  # standard deviation of a tap, each way, as a share of the screen
 Direction = Literal["up", "down", "left", "right"]
+JITTER = 0.005  # standard deviation of a tap, each way, as a share of the screen
+SWAY = 0.01  # the same, of each end of a swipe
+WAYS: dict[Direction, tuple[Point, Point]] = {  # from, to
+    "up": (Point(0.775, 0.505), Point(0.325, 0.525)),
+    "down": (Point(0.255, 0.505), Point(0.705, 0.485)),
+    "left": (Point(0.505, 0.855), Point(0.485, 0.275)),
+    "right": (Point(0.505, 0.165), Point(0.485, 0.745)),
+}
 
 
 def aim(elements: Iterable[Element], box: Box) -> Point:
@@ -32,25 +39,15 @@ def _middle(at: float, cells: int) -> float:
 
 
 def tap(rng: Random, at: Point) -> Tap:
-    return Tap(Point(at.y + _shake(rng), at.x + _shake(rng)))
+    return Tap(_near(rng, at, JITTER))
 
 
-def _shake(rng: Random) -> float:
-    return min(max(rng.gauss(0.0, JITTER), -3 * JITTER), 3 * JITTER)
+def swipe(rng: Random | None, direction: Direction) -> Swipe:
+    """A thumb's way over the middle of the screen, a little slanted; up moves the content up. None: without jitter."""
+    start, end = WAYS[direction]
+    return Swipe(start, end) if rng is None else Swipe(_near(rng, start, SWAY), _near(rng, end, SWAY))
 
 
-def swipe(rng: Random, direction: Direction) -> Swipe:
-    """A finger's way over the middle of the screen; up moves the content up."""
-    along, across = rng.uniform(0.4, 0.49), rng.gauss(0.0, 0.03)
-    across = min(max(across, -0.09), 0.09)
-    far, near = rng.uniform(0.72, 0.82), rng.uniform(0.2, 0.3)
-    aside = rng.uniform(0.42, 0.58)
-    match direction:
-        case "up":
-            return Swipe(Point(far, aside), Point(far - along, aside + across))
-        case "down":
-            return Swipe(Point(near, aside), Point(near + along, aside + across))
-        case "left":
-            return Swipe(Point(aside, far + 0.08), Point(aside + across, far + 0.08 - 1.3 * along))
-        case "right":
-            return Swipe(Point(aside, near - 0.08), Point(aside + across, near - 0.08 + 1.3 * along))
+def _near(rng: Random, at: Point, spread: float) -> Point:
+    y, x = (min(max(rng.gauss(0.0, spread), -3 * spread), 3 * spread) for _ in range(2))
+    return Point(at.y + y, at.x + x)

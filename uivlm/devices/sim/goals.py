@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import product
-from random import Random
 from typing import Literal
 
 from uivlm.devices.sim import words
@@ -35,8 +34,7 @@ class Kind:
 SWITCH = ("on", "off")
 LABELS = tuple(label for labels in words.SETTINGS.values() for label in labels)
 TITLES = tuple(words.SITES)
-_draw = Random("numbers")
-NUMBERS = tuple(f"{_draw.choice(words.PAIRS)} {_draw.choice(words.PAIRS)}" for _ in range(60))
+NUMBERS = tuple(f"{one} {two}" for one, two in product(words.PAIRS, words.PAIRS))
 
 PLAIN = (
     Kind(

@@ -20,10 +20,11 @@ from uivlm.episode import Screen
 class Label:
     """Something on a screen that can be asked for."""
 
-    text: str
+    text: str  # its words; of a sign, its name
     box: Box  # where a finger reaches it
     at: Point  # where a finger aims
-    value: str = ""  # what stands beside it
+    value: str = ""  # what the screen says of it
+    told: Box | None = None  # where it says so
     on: bool | None = None  # a switch's state
 
 
@@ -31,12 +32,49 @@ class Label:
 class Interface:
     screen: Screen
     labels: tuple[Label, ...]
+    typing: bool = False  # is there a focused, empty field: does what is typed land there?
 
 
-def interface(rng: Random, wanted: tuple[str, ...] = (), banned: tuple[str, ...] = ()) -> Interface:
-    """A random screen that holds each of the `wanted` labels and none of the `banned` ones."""
-    canvas = _blank(rng)
-    return _Drawing(rng, canvas, list(wanted), set(banned) | set(wanted)).draw()
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What one screen says."""
+
+    words: tuple[str, ...]
+    phrases: tuple[str, ...]  # of two or three words
+
+    def text(self, rng: Random, most: int = 3) -> str:
+        """At most so many words."""
+        found = rng.choice(self.phrases) if most > 1 and rng.random() < 0.4 else rng.choice(self.words)
+        return found if len(found.split()) <= most else rng.choice(self.words)
+
+
+GRIDS, SIDE, NEIGHBOURS = 8, 12, 36
+
+
+def vocabulary(rng: Random) -> Vocabulary:
+    """Of all words, or of some that stand together in the lexicon: apps beside apps, times beside times. Phrases are
+    two words of a grid, so that those of one screen differ in one word only; now and then a third word follows."""
+    words = lexicon()
+    if rng.random() < 0.5:
+        first = rng.randrange(len(words) - NEIGHBOURS)
+        words = words[first : first + NEIGHBOURS]
+    grid = Random(f"grid {rng.randrange(GRIDS)}")  # the same grids on every screen: a phrase comes up again
+    ones, others, thirds = (grid.sample(lexicon(), SIDE) for _ in range(3))
+    pairs = [f"{one} {other}" for one in ones for other in others]
+    return Vocabulary(
+        words, tuple(f"{pair} {rng.choice(thirds)}" if rng.random() < 0.1 else pair for pair in pairs)
+    )
+
+
+def interface(rng: Random) -> Interface:
+    """A random screen."""
+    match rng.random():
+        case p if p < 0.1:
+            return pair_screen(rng)
+        case p if p < 0.18:
+            return typing_screen(rng)
+        case _:
+            return _Drawing(rng, _blank(rng), vocabulary(rng)).draw()
 
 
 def _blank(rng: Random) -> Canvas:
@@ -46,44 +84,33 @@ def _blank(rng: Random) -> Canvas:
     return canvas
 
 
-def phrase(rng: Random, most: int = 3) -> str:
-    """One to `most` words of the lexicon."""
-    count = 1 if rng.random() < 0.6 else rng.randint(1, most)
-    return " ".join(rng.choice(lexicon()) for _ in range(count))
-
-
 class _Drawing:
-    """One random screen in the making: fills rows from the top, hands out wanted labels first."""
+    """One random screen in the making: fills rows from the top."""
 
-    def __init__(self, rng: Random, canvas: Canvas, wanted: list[str], used: set[str]) -> None:
-        self.rng, self.canvas, self.wanted, self.used = rng, canvas, wanted, used
-        self.asked = sorted(self.used)
-        self.may_cover = not wanted  # a dialog would hide what is wanted
+    def __init__(self, rng: Random, canvas: Canvas, speech: Vocabulary) -> None:
+        self.rng, self.canvas, self.speech = rng, canvas, speech
+        self.used: set[str] = set()
         self.labels: list[Label] = []
 
     def fresh(self, most: int = 3) -> str:
-        """A label: now and then one of those wanted, else one not on this screen yet."""
-        if self.wanted and len(self.wanted[-1].split()) <= most and self.rng.random() < 0.3:
-            return self.wanted.pop()
-        while (text := self.near(most) or phrase(self.rng, most)) in self.used:
-            pass
+        """A label that is not on this screen yet."""
+        for _ in range(20):
+            text = self.speech.text(self.rng, most)
+            if text not in self.used:
+                break
+        else:  # few words, and all are there
+            text = next(word for word in self.rng.sample(lexicon(), len(lexicon())) if word not in self.used)
         self.used.add(text)
         return text
-
-    def near(self, most: int) -> str:
-        """Now and then what differs in one word from something asked for: "Red Mug" beside "Red Lamp"."""
-        words = self.rng.choice(self.asked).split() if self.asked and self.rng.random() < 0.1 else []
-        if not 1 < len(words) <= most:
-            return ""
-        words[self.rng.randrange(len(words))] = self.rng.choice(lexicon())
-        return " ".join(words)
 
     def draw(self) -> Interface:
         rng, canvas = self.rng, self.canvas
         row, tabs_below = 1, rng.random() < 0.25
         if rng.random() < 0.75:
             back, action = rng.random() < 0.6, rng.choice(("", "", "plus", "search", "more"))
-            canvas.app_bar(self.fresh(COLUMNS - back - bool(action)), back=back, action=action)
+            _, sign = canvas.app_bar(self.fresh(COLUMNS - back - bool(action)), back=back, action=action)
+            if action:
+                self.add(action, sign)
             row = 2
         if rng.random() < 0.25:
             row += 1
@@ -96,23 +123,24 @@ class _Drawing:
             self.fields,
             self.page,
         )
+        if rng.random() < 0.4:  # of one kind, as most screens are
+            parts = (rng.choice((self.rows, self.tiles)),)
+        more = rng.choice((0.8, 0.95))
         while row <= last:
             row = rng.choice(parts)(row) if rng.random() < 0.9 else row + 1
-            if rng.random() < 0.15:
+            if rng.random() > more:
                 break
-        for text in self.wanted:  # what found no place by chance takes a row of its own at the end
-            free = [r for r in range(2, last + 1) if not any(_crosses(label, r) for label in self.labels)]
-            self.row(rng.choice(free) if free else last, text)
         if tabs_below:
             names = tuple(self.fresh(1) for _ in range(rng.choice((2, 3))))
             self.add_all(names, canvas.tabs(14, names, rng.randrange(len(names))))
         canvas.nav_bar()
-        if self.may_cover and rng.random() < 0.12:
+        if rng.random() < 0.08:
             self.dialog()
         return Interface(canvas.screen(), tuple(self.labels))
 
     def add(self, text: str, box: Box, value: str = "", on: bool | None = None) -> None:
-        self.labels.append(Label(text, box, aim(self.canvas.elements, box), value, on))
+        told = box if value or on is not None else None
+        self.labels.append(Label(text, box, aim(self.canvas.elements, box), value, told, on))
 
     def add_all(self, names: tuple[str, ...], boxes: tuple[Box, ...]) -> None:
         for name, box in zip(names, boxes, strict=True):
@@ -120,9 +148,6 @@ class _Drawing:
 
     def row(self, row: int, text: str) -> None:
         rng = self.rng
-        # a row that was drawn before is wiped, with its labels: two texts on one line could not be read
-        self.labels = [label for label in self.labels if not _crosses(label, row)]
-        self.canvas.wipe(row)
         pick = rng.random() if len(text.split()) < COLUMNS else 0.5
         switch = rng.random() < 0.5 if pick < 0.35 else None
         value = self.fresh(1) if pick > 0.75 else ""
@@ -150,14 +175,14 @@ class _Drawing:
 
     def bubbles(self, row: int) -> int:
         for r in range(row, min(14, row + self.rng.randint(1, 4))):
-            self.canvas.bubble(r, phrase(self.rng), mine=self.rng.random() < 0.5)
+            self.canvas.bubble(r, self.speech.text(self.rng), mine=self.rng.random() < 0.5)
             row = r + 1
         return row
 
     def fields(self, row: int) -> int:
         rng, canvas = self.rng, self.canvas
         if rng.random() < 0.5:
-            hint, text = self.fresh(2), phrase(rng) if rng.random() < 0.4 else ""
+            hint, text = self.fresh(2), self.speech.text(rng) if rng.random() < 0.4 else ""
             focused = rng.random() < 0.5
             if rng.random() < 0.4:
                 box = canvas.field(row, text, hint, focused=focused, columns=2)
@@ -183,47 +208,46 @@ class _Drawing:
             return row + 1
         stop = min(14, row + self.rng.randint(1, 3))
         for r in range(row, stop):
-            text = phrase(self.rng)
+            text = self.speech.text(self.rng)
             column = self.rng.randint(0, COLUMNS - len(text.split()))
             ink = self.rng.choice((self.canvas.theme.ink, self.canvas.theme.faint))
             self.canvas.text(r, column, text, align=self.rng.choice(("left", "center")), ink=ink)
         return stop
 
     def dialog(self) -> None:
-        lines = tuple(phrase(self.rng, 3) for _ in range(self.rng.choice((1, 2))))
+        lines = tuple(self.speech.text(self.rng) for _ in range(self.rng.choice((1, 2))))
         names = tuple(self.fresh(1) for _ in range(self.rng.choice((1, 2, 2))))
         self.labels.clear()
         self.add_all(names, self.canvas.dialog(self.rng.randint(4, 8), lines, names))
 
 
-def _crosses(label: Label, row: int) -> bool:
-    """Does the label reach into this row?"""
-    return label.box.y < (row + 0.9) / ROWS and label.box.y + label.box.height > (row + 0.1) / ROWS
-
-
-def pair_screen(rng: Random, key: str, value: str, before: tuple[str, ...]) -> Screen:
-    """A screen whose title is the key and whose text holds the value; or a row with both."""
-    canvas = _blank(rng)
+def pair_screen(rng: Random) -> Interface:
+    """A screen whose title is the key and whose text holds the value."""
+    canvas, speech = _blank(rng), vocabulary(rng)
+    key, value = speech.text(rng, 2), speech.text(rng, 2)
     row = rng.choice((2, 3, 4))
+    before = [rng.choice(lexicon()) for _ in range(rng.choice((0, 1, 1, 2 if " " not in value else 1)))]
     told = " ".join((*before, value) if rng.random() < 0.6 else (value, *before))
-    canvas.app_bar(key)
+    back = rng.random() < 0.7
+    canvas.app_bar(key, back=back)
     if rng.random() < 0.5:
         canvas.text(row, 0, told)
     else:
         canvas.bubble(row, told, mine=False)
     canvas.nav_bar()
-    return canvas.screen()
+    title, line = Box(1 / ROWS, back / COLUMNS, 1 / ROWS, 1 - back / COLUMNS), Box(row / ROWS, 0, 1 / ROWS, 1)
+    return Interface(canvas.screen(), (Label(key, title, aim(canvas.elements, title), value, line),))
 
 
-def typing_screen(rng: Random) -> Screen:
-    """A screen with one focused, empty field: what is typed lands there."""
-    canvas = _blank(rng)
-    canvas.app_bar(phrase(rng, 2))
+def typing_screen(rng: Random) -> Interface:
+    """A screen with one focused, empty field."""
+    canvas, speech = _blank(rng), vocabulary(rng)
+    canvas.app_bar(speech.text(rng, 2))
     row = rng.choice((2, 3, 4, 14))
     if row == 14:
-        canvas.field(row, "", phrase(rng, 2), focused=True, columns=2)
-        canvas.button(row, phrase(rng, 1), column=2, columns=1)
+        canvas.field(row, "", speech.text(rng, 2), focused=True, columns=2)
+        canvas.button(row, speech.text(rng, 1), column=2, columns=1)
     else:
-        canvas.field(row, "", phrase(rng, 2), focused=True)
+        canvas.field(row, "", speech.text(rng, 2), focused=True)
     canvas.nav_bar()
-    return canvas.screen()
+    return Interface(canvas.screen(), (), typing=True)
