@@ -14,12 +14,13 @@ from uivlm.actions.language import Language
 from uivlm.devices.sim import finger
 from uivlm.devices.sim.interface import interface
 from uivlm.episode import Screen
-from uivlm.lessons import RELATED, SIGNS, Answer, Ask, Lesson, Shelf, Show, by_hand, lesson, vocabulary
+from uivlm.lesson_words import RELATED, SIGNS, vocabulary
+from uivlm.lessons import Answer, Ask, Lesson, Shelf, Show, by_hand, lesson
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.llama_vit import TINY, LlamaVit, Reader
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Picture, Words
-from uivlm.training import pages, pretrain
+from uivlm.training import pages, pretrain, untrained
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,7 @@ def test_patches_name_their_words_and_marks_lie_on_them(
 def test_attention_begins_with_a_look_for_the_same_word_elsewhere(reader: Reader) -> None:
     torch.manual_seed(0)
     model = LlamaVit(reader.config)
-    pretrain.look_alike(model)
+    untrained.look_alike(model)
     model.language.set_attn_implementation("eager")
     words = reader.words(" Clock")[0]
     ids = torch.randint(300, 2000, (1, 60))

@@ -50,9 +50,7 @@ class LlamaParts:
     vision: str  # a ViT, SigLIP, CLIP or DINOv2, likewise
     lora: Lora = field(default_factory=Lora)
     quantise: Literal["nf4", "int8", None] = None  # how the frozen Llama is kept (bitsandbytes)
-    visual_tokens: Literal["pooled", "grid", "patches", "busy"] = (
-        "grid"  # one, a grid of means, all, the busy ones
-    )
+    visual_tokens: Literal["pooled", "grid", "patches", "busy"] = "grid"  # one; means; all; the busy ones
     grid: int = 8  # rows, and columns, of visual tokens
     kind: Literal["llama_parts"] = "llama_parts"
 

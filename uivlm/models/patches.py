@@ -19,12 +19,14 @@ A = TypeVar("A", NDArray[np.float32], Tensor)
 def quieted(colours: NDArray[np.float32], patch: tuple[int, int]) -> tuple[NDArray[np.float32], int]:
     """[3, h, w] in 0..1 -> the same, each patch without contrast in its mean colour; and how many are `busy` then."""
     cells = _cells(colours, patch)
-    shows = (cells.max(4).max(2) - cells.min(4).min(2)).max(0) >= CONTRAST
+    # rows of a patch first: whole lines of pixels are compared at once
+    shows = (cells.max(2).max(3) - cells.min(2).min(3)).max(0) >= CONTRAST
+    mean = cells.mean(2).mean(3)
     high, wide = patch
     quiet = colours.copy()  # what is beyond the last whole patch stays
     for row, column in np.argwhere(~shows).tolist():
         place = np.s_[:, row * high : (row + 1) * high, column * wide : (column + 1) * wide]
-        quiet[place] = colours[place].mean((1, 2), keepdims=True)
+        quiet[place] = mean[:, row, column, None, None]
     shows[0, 0] = True
     return quiet, int(shows.sum())
 
@@ -33,7 +35,7 @@ def busy(pixels: Tensor, patch: tuple[int, int]) -> Tensor:
     """[N, 3, h, w] -> bool [N, P]: where `quieted` left more than one colour. The first patch always counts, so that no
     screen is without a token."""
     cells = [_cells(one, patch) for one in pixels]
-    shows = torch.stack([(one.amax((2, 4)) != one.amin((2, 4))).any(0).flatten() for one in cells])
+    shows = torch.stack([(one.amax(2).amax(3) != one.amin(2).amin(3)).any(0).flatten() for one in cells])
     shows[:, 0] = True
     return shows
 

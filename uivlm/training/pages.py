@@ -18,7 +18,8 @@ from torch.utils.data import IterableDataset
 from uivlm.actions.language import Language
 from uivlm.devices.sim.interface import Interface, interface
 from uivlm.episode import Element, Screen
-from uivlm.lessons import SIGNS, Answer, Ask, Lesson, Shelf, Show, Spot, by_hand, lesson
+from uivlm.lesson_words import SIGNS
+from uivlm.lessons import Answer, Ask, Lesson, Shelf, Show, Spot, by_hand, lesson
 from uivlm.models.llama_vit import Reader
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.sentence import Picture
