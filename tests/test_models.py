@@ -1,7 +1,9 @@
 """The bridge, its folder, LoRA, and Qwen-VL as a recipe builds it: shapes, closed forms, what is trained, what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -26,9 +28,12 @@ from uivlm.models import lora, quantise, tune
 from uivlm.models.bridge_folder import load_base, save_base
 from uivlm.models.llama_vit import LlamaVit, Reader
 from uivlm.models.model import Built, build, grammar, nll
+from uivlm.recipe import LlamaVit as LlamaVitPart
 from uivlm.recipe import Recipe, from_dict, to_dict
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar, Picture
+from uivlm.training import checkpoint
+from uivlm.training.trainer import train
 
 FIRST = tokenizer().get_vocab_size()
 
@@ -336,6 +341,33 @@ def test_saved_adapters_are_the_same_adapters(small: Recipe, tmp_path: Path) -> 
 def test_the_grammar_is_the_recipes(small: Recipe) -> None:
     assert grammar(small) == Grammar(bins=100, screens=4, before=3)
     assert from_dict(to_dict(small)) == small
+
+
+def test_full_fine_tuning_of_a_bridge_trains_all_but_the_vision_encoder(
+    small: Recipe, tmp_path: Path
+) -> None:
+    one = replace(
+        small, model=LlamaVitPart(small.model.base, lora=None), train=replace(small.train, epochs=3)
+    )
+    built = build(one)
+    before = {name: value.clone() for name, value in built.module.state_dict().items()}
+    train(one, tmp_path / "full")
+    again, module = tune.load(one, tmp_path / "full")
+    after = module.state_dict()
+    moved = {name for name, value in before.items() if not torch.equal(value, after[name])}
+    assert moved == {name for name in before if not name.startswith("vision.")}
+    assert {file.name for file in (tmp_path / "full").iterdir()} == set(checkpoint.files(one))
+    assert again.lora is None
+
+
+@torch.inference_mode()
+def test_what_was_trained_in_full_of_a_bridge_is_saved(small: Recipe, tmp_path: Path) -> None:
+    one = replace(small, model=LlamaVitPart(small.model.base, lora=None))
+    built = build(one)
+    model = shaken_by(tune.begin(built, 0))
+    ids, _, pixels = example_of(cast(LlamaVit, built.module))
+    tune.save(model, built, one.model.base, tmp_path)
+    assert torch.equal(tune.load(one, tmp_path)[1](ids, pixels).logits, model(ids, pixels).logits)
 
 
 # -- Qwen-VL as a recipe builds it --------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def test_a_bad_setting_of_qwen_hf_says_so(settings: str, says: str) -> None:
             "model.kind=gpt",
             "recipe.model.kind is 'gpt': it must be one of 'llama_vit', 'llama_parts', 'qwen_vl', 'qwen_hf'",
         ),
-        ("model.lora=null", "recipe.model.lora must be a table, not None"),
+        ("data=null", "recipe.data must be a table, not None"),
         ("train=null", "recipe.train must be a table, not None"),
         ("name=3", "recipe.name is 3: it must be of type str"),
         ("data.limit=few", "recipe.data.limit is 'few': it must be of type int"),

@@ -37,7 +37,7 @@ class LlamaVit:
     """The bridge of `models/llama_vit.py`: Llama, ViT and one linear projection."""
 
     base: str  # folder of a bridge base, or "tiny": the one that comes with this package
-    lora: Lora = field(default_factory=Lora)
+    lora: Lora | None = field(default_factory=Lora)  # None: language model and projection in full
     kind: Literal["llama_vit"] = "llama_vit"
 
 
@@ -48,7 +48,7 @@ class LlamaParts:
 
     base: str  # the Llama: folder in the hub's format, or an id on the model hub
     vision: str  # a ViT, SigLIP, CLIP or DINOv2, likewise
-    lora: Lora = field(default_factory=Lora)
+    lora: Lora | None = field(default_factory=Lora)  # None: as above
     quantise: Literal["nf4", "int8", None] = None  # how the frozen Llama is kept (bitsandbytes)
     visual_tokens: Literal["pooled", "grid", "patches", "busy"] = "grid"  # one; means; all; the busy ones
     grid: int = 8  # rows, and columns, of visual tokens
@@ -56,6 +56,7 @@ class LlamaParts:
 
     def __post_init__(self) -> None:
         _at_least("model.grid", self.grid, 1)
+        _check_quantise(self.quantise, self.lora)
 
 
 @dataclass(frozen=True, slots=True)

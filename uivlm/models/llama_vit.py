@@ -31,6 +31,7 @@ VisualTokens = Literal[
     "pooled", "grid", "patches", "busy"
 ]  # one, a grid of means, all, those that show something
 TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
+FULL = r"(language|projection)\..+"  # what full fine-tuning trains
 
 
 class BridgeConfig(PretrainedConfig):

@@ -81,7 +81,9 @@ def build(recipe: recipes.Recipe, outline: str | None = None) -> Built:
         case recipes.LlamaVit(base=base, lora=lora):
             bridge, tokenizer = load_base(llama_vit.TINY if base == "tiny" else base, dtype)
             reader = llama_vit.Reader(tokenizer, bridge.config)
-            return Built(bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model))
+            return Built(
+                bridge, reader, lora, llama_vit.TARGETS, projector(recipe.model), full=llama_vit.FULL
+            )
         case recipes.LlamaParts() as part:
             return _llama_parts(part, dtype, recipe.train.seed, outline)
         case recipes.QwenVL() as part:
@@ -133,6 +135,7 @@ def _llama_parts(part: recipes.LlamaParts, dtype: torch.dtype, seed: int, outlin
         part.lora,
         llama_vit.TARGETS,
         projector(part),
+        full=llama_vit.FULL,
         quantised=part.quantise is not None,
         recompute=True,
     )

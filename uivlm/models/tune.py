@@ -12,6 +12,8 @@ from peft import PeftModel
 from torch import nn
 
 from uivlm import recipe as recipes
+from uivlm.models.bridge_folder import save_base
+from uivlm.models.llama_vit import LlamaVit, Reader
 from uivlm.models.lora import (
     ADAPTER_CONFIG,
     ADAPTERS,
@@ -51,6 +53,9 @@ def save(model: nn.Module, built: Built, base: str, folder: Path) -> None:
     """The files of `files`; `base`: what the model was before it was trained."""
     if isinstance(model, PeftModel):
         save_adapters(model, built, base, folder)
+    elif isinstance(model, LlamaVit):
+        assert isinstance(built.reader, Reader)
+        save_base(folder / FULL, model, built.reader.tokenizer, model.projection.weight.dtype)
     elif isinstance(model, QwenHF):
         hf_files.save(folder / FULL, model, hf_files.fetch(base))
     else:
@@ -71,8 +76,11 @@ def load_extra(model: nn.Module, built: Built, folder: Path) -> None:
 
 def load(recipe: recipes.Recipe, folder: Path) -> tuple[Built, nn.Module]:
     """The model of a checkpoint, in evaluation mode."""
-    if isinstance(recipe.model, recipes.QwenVL | recipes.QwenHF) and recipe.model.lora is None:
-        built = build(replace(recipe, model=replace(recipe.model, base=str(folder / FULL))))
+    part, whole = recipe.model, str(folder / FULL)
+    if part.lora is None:
+        put_together = isinstance(part, recipes.LlamaParts)  # the parts are one folder now
+        full = recipes.LlamaVit(whole, None) if put_together else replace(part, base=whole)
+        built = build(replace(recipe, model=full))
         return built, built.module
     built = build(recipe)
     model = load_adapters(built, folder)

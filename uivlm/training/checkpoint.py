@@ -75,7 +75,7 @@ def _card(
 ) -> dict[str, Any]:
     sizes = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
     adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
-    others = "projection" if built.projector is not None else "weights"
+    others = "weights" if built.lora is None else "projection"
     trainable = {"adapters": adapters, others: sum(sizes.values()) - adapters}
     return {
         "name": recipe.name,
