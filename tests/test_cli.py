@@ -36,7 +36,7 @@ OPTIONS = {
     "serve": ["ckpt", "--host", "--port"],
     "run": ["goal", "--agent", "--device", "--serial", "--limit", "--seed", "--task", "--trace"],
     "show": ["data", "index", "--split", "--out"],
-    "pretrain": ["out", "--reading", "--drilling", "--grounding", "--seed"],
+    "pretrain": ["out", "--seed"],
     "demo": ["--out", "--seed", "--episodes", "--test", "--goals"],
 }
 

@@ -274,17 +274,12 @@ def show(
 @app.command()
 def pretrain(
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    reading: Annotated[int | None, typer.Option(min=1, help="Steps that teach the ViT to read.")] = None,
-    drilling: Annotated[int | None, typer.Option(min=1, help="Steps that teach Llama to look up.")] = None,
-    grounding: Annotated[
-        int | None, typer.Option(min=1, help="Steps that teach Llama to point and type.")
-    ] = None,
     seed: Seed = 0,
 ) -> None:
     """Make the tiny base again, from random weights, on drawn interfaces (an hour on two cores)."""
-    from uivlm import wiring
+    from uivlm.training.pretrain import Plan, make_base
 
-    wiring.make_base(out, seed, {"reading": reading, "drilling": drilling, "grounding": grounding}, _say)
+    make_base(out, Plan(seed=seed), _say)
     _say(f"base: {out}")
 
 

@@ -5,7 +5,6 @@ Heavy imports stand inside the functions, so that a phone's host needs no torch.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,11 +132,3 @@ def judge(agent: "Agent", episodes: "Sequence[Episode]", out: Path) -> "tuple[li
 
     verdicts = evaluate(agent, episodes, out / VERDICTS)
     return verdicts, summarise(verdicts)
-
-
-def make_base(out: Path, seed: int, steps: dict[str, int | None], log: Callable[[str], None]) -> None:
-    """The tiny base from random weights; a stage whose `steps` are None has as many as `pretrain.Plan` says."""
-    from uivlm.training import pretrain
-
-    given = {name: n for name, n in steps.items() if n is not None}
-    pretrain.make_base(out, replace(pretrain.Plan(seed=seed), **given), log)
