@@ -30,7 +30,7 @@ INDEX ?= 0
 # Set-up only. uv does not read pip's settings: pip's find-links, from the environment or pip's file, are told to it.
 PYTHON ?= $(shell for one in python3 python3.12 python3.11 python3.13 python; do \
 	"$$one" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$one" && break; done)
-EXTRAS := model,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
+EXTRAS := model,parts,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
 # Qwen-VL's whole vocabulary for the tests; the package's own dependencies are not needed.
 VOCABULARY := qwen-agent==0.0.34
 

@@ -67,7 +67,7 @@ def write_gguf(file: Path) -> LlamaForCausalLM:
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
     out.close()
-    return model.eval()
+    return model
 
 
 def write_onnx(file: Path, pixels: int = 224) -> Dinov2Model:
@@ -99,7 +99,7 @@ def write_onnx(file: Path, pixels: int = 224) -> Dinov2Model:
     tensors = [numpy_helper.from_array(value.numpy().copy(), name) for name, value in stored.items()]
     inputs = [helper.make_tensor_value_info("in", TensorProto.FLOAT, [1])]
     onnx.save(helper.make_model(helper.make_graph(nodes, "g", inputs, [], tensors)), file)
-    return model.eval()
+    return model
 
 
 @torch.inference_mode()

@@ -141,9 +141,8 @@ def dinov2_weights(onnx_file: Path) -> dict[str, Tensor]:
     except Exception as error:  # whatever the file holds, its reader may stumble over it
         raise ValueError(f"{onnx_file} holds no DINOv2 ({first_line(error)})") from error
     weights = {_today(name): value for name, value in found.items()}
-    weights["embeddings.mask_token"] = torch.zeros_like(weights["layernorm.weight"])[
-        None
-    ]  # of pre-training only
+    # only pre-training reads it
+    weights["embeddings.mask_token"] = torch.zeros_like(weights["layernorm.weight"])[None]
     return weights
 
 
@@ -168,7 +167,6 @@ def _named(onnx_file: Path) -> Iterator[tuple[str, Tensor]]:
             yield f"{layer}.weight", matrix.T.contiguous()
     first = stored["backbone.embeddings.cls_token"].shape
     places = [value for name, value in stored.items() if "::" in name and value.ndim == 3]
-    places.sort(
-        key=lambda value: value.shape != first
-    )  # the first token's, which the graph keeps apart, then the patches'
+    # the first token's, which the graph keeps apart, then the patches'
+    places.sort(key=lambda value: value.shape != first)
     yield "embeddings.position_embeddings", torch.cat(places, 1)

@@ -24,11 +24,8 @@ from uivlm.models.llama_vit import Reader
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.sentence import Picture
 
-ASKED, QUESTION, SCREEN = (
-    20,
-    13,
-    32,
-)  # tokens of a lesson, nearly: what is asked for at first, each question, each screen
+# Tokens of a lesson, nearly: what is asked for at first, each question, each screen.
+ASKED, QUESTION, SCREEN = 20, 13, 32
 BINS = 100  # of the places that a base learns
 SHARE = (0.6, 0.25, 0.15)  # of what a patch should name: its words or signs, its y, its x
 

@@ -93,9 +93,8 @@ def pretrain(model: LlamaVit, reader: Reader, plan: Plan, log: Callable[[str], N
 
 MANY = (1, 1, 2, 3, 4, 6, 8)
 COURSES = {
-    "drilling": Course(
-        (1,), 10, 0.0, by_hand=False
-    ),  # much about each screen: most of it is a look for a word
+    # much about each screen: most of it is a look for a word
+    "drilling": Course((1,), 10, 0.0, by_hand=False),
     "grounding": Course(MANY, 10, 0.0, by_hand=False),
     "relating": Course(MANY, 5, 0.6, by_hand=False),
     "settling": Course((4, 6, 8), 0, 0.3, by_hand=True),  # sentences as fine-tuning has them
