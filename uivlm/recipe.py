@@ -17,6 +17,9 @@ class RecipeError(ValueError):
     """A recipe that cannot be run; the text says which setting and what to write instead."""
 
 
+VisualTokens = Literal["pooled", "grid", "patches", "busy"]  # of a bridge
+
+
 @dataclass(frozen=True, slots=True)
 class Lora:
     """Low-rank adapters on the language model's linear layers (Hu et al. 2021)."""
@@ -50,7 +53,7 @@ class LlamaParts:
     vision: str  # a ViT, SigLIP, CLIP or DINOv2, likewise
     lora: Lora | None = field(default_factory=Lora)  # None: as above
     quantise: Literal["nf4", "int8", None] = None  # how the frozen Llama is kept (bitsandbytes)
-    visual_tokens: Literal["pooled", "grid", "patches", "busy"] = "grid"  # one; means; all; the busy ones
+    visual_tokens: VisualTokens = "grid"  # one; means; all; the busy ones
     grid: int = 8  # rows, and columns, of visual tokens
     kind: Literal["llama_parts"] = "llama_parts"
 

@@ -14,8 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from uivlm.models import hub, vision
 from uivlm.models.hub import first_line
-from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection, VisualTokens
+from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection
 from uivlm.models.published import load_module
+from uivlm.recipe import VisualTokens
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 FETCHED, WEIGHTS = [CONFIG, "generation_config.json", TOKENIZER], "*.safetensors*"

@@ -9,7 +9,7 @@ Shapes: B rows, T tokens, N screens, P patches, S visual tokens a screen, D widt
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -24,12 +24,10 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from uivlm.episode import Screen
 from uivlm.models import patches, vision
 from uivlm.models.interleave import must_look, splice, wanted_logits
+from uivlm.recipe import VisualTokens
 from uivlm.sentences.sentence import Picture
 
 TINY = Path(__file__).parent / "tiny"  # the base that comes with the package
-VisualTokens = Literal[
-    "pooled", "grid", "patches", "busy"
-]  # one, a grid of means, all, those that show something
 TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
 FULL = r"(language|projection)\..+"  # what full fine-tuning trains
 
