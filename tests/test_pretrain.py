@@ -1,8 +1,10 @@
 """The pre-training of the tiny base: lessons are right, and the command makes a base that loads."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,11 @@ from uivlm.actions.language import Language
 from uivlm.devices.sim import finger
 from uivlm.devices.sim.interface import interface
 from uivlm.episode import Screen
-from uivlm.lesson_words import RELATED, SIGNS, vocabulary
-from uivlm.lessons import Answer, Ask, Lesson, Shelf, Show, by_hand, lesson
+from uivlm.lessons.kinds import turn
+from uivlm.lessons.lesson import by_hand, lesson
+from uivlm.lessons.pieces import Answer, Ask, Lesson, Show
+from uivlm.lessons.shelf import Shelf, page_without
+from uivlm.lessons.words import FILLING, RELATED, SERIES, SIGNS, THINGS, TYPING, vocabulary
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.llama_vit import TINY, LlamaVit, Reader
 from uivlm.sentences.encode import IGNORE, encode
@@ -54,6 +59,10 @@ def some_lessons(shelf: Shelf, count: int = 80) -> list[Lesson]:
     return [lesson(rng, shelf, rng.choice((1, 2, 4, 8)), 10, 0.3) for _ in range(count)]
 
 
+def typing(text: str) -> list[str]:
+    return [form.format(text) for form in TYPING]
+
+
 def texts(page: Screen) -> str:
     """The page's lines and signs."""
     return "".join(f" {element.text or SIGNS.get(element.kind)} |" for element in page.elements)
@@ -78,15 +87,24 @@ def test_answers_follow_from_what_is_asked_and_shown(shelf: Shelf) -> None:
                     assert spot.box.holds(at.y, at.x)
                     assert texts(shown.screen).count(f" {' '.join(spot.words)} ") == 1
                 case Type(text) if isinstance(piece, Ask):
-                    assert piece.text == f"type {text}" or f" {text} " in texts(shown.screen)
+                    assert piece.text in typing(text) or f" {text} " in texts(shown.screen)
                 case Type(text):
-                    assert shown.typing
-                    assert f"type {text}" in goal.text or "says" in goal.text
+                    assert shown.field
+                    filled = [form.format(shown.field, text) for form in FILLING]
+                    assert any(f" {one}" in f" {goal.text}" for one in (*typing(text), *filled)) or (
+                        "says" in goal.text
+                    )
+                case Finish(status) if (
+                    isinstance(piece, Show) and goal.spot is None and "says" not in goal.text
+                ):
+                    assert status == "complete"
+                    assert spot is not None
+                    assert spot.words[0] in goal.text.split()  # it is the day or page that was asked for
                 case Finish(status) if isinstance(piece, Ask):
                     assert spot is not None
                     assert spot.words == ("on" if status == "complete" else "off",)
-                case Swipe():
-                    assert spot is None
+                case Swipe():  # nothing that was asked for is there, or what comes before or after it in a series
+                    assert spot is None or any(spot.words[0] in series for series in SERIES)
     assert min(seen[name] for name in ("Tap", "Type", "Finish", "Swipe", "Press")) > 10
 
 
@@ -111,22 +129,47 @@ def test_arrays_say_what_encode_says(shelf: Shelf, names: list[NDArray[np.int64]
 def test_what_belongs_to_a_label_leads_to_it(shelf: Shelf) -> None:
     """Asked for an alarm alone, the lesson goes to the clock, and looks on where there is none."""
     rng, led = Random(2), 0
-    for _ in range(100):
+    labels = {label: cues for group in RELATED for label, cues in group.items()}
+    for _ in range(150):
         goal, *rest = lesson(rng, shelf, 4, related=1.0)
         assert isinstance(goal, Ask)
-        if " says" in goal.text:
-            continue  # what is to be tapped stands on an earlier screen
+        words = f" {goal.text.lower().replace(',', ' ')} "
         for shown, answer in pairwise(rest):
             if isinstance(shown, Show) and isinstance(answer, Answer) and isinstance(answer.action, Tap):
                 label = " ".join(shown.spot.words) if shown.spot else ""
-                if label in RELATED and f" {label} " not in f" {goal.text} ":
-                    assert any(f" {one} " in f" {goal.text.replace(',', ' ')} " for one in said(label))
+                if label in labels and " says " not in words and f" {label.lower()} " not in words:
+                    belongs = (*labels[label], *THINGS.get(label, ()))
+                    assert any(f" {one.lower()} " in words for one in belongs)
                     led += 1
     assert led > 50
 
 
-def said(label: str) -> list[str]:
-    return [form for one in RELATED[label] for form in (one, one.lower())]
+def test_of_a_series_the_later_ones_lie_to_the_right(shelf: Shelf) -> None:
+    rng, ways = Random(4), []
+    series = {one: i for some in SERIES for i, one in enumerate(some)}
+    for _ in range(60):
+        steps = turn(rng, shelf)
+        goal, shown, answer = (next(steps) for _ in range(3))
+        assert isinstance(goal, Ask)
+        assert isinstance(shown, Show)
+        assert shown.spot is not None
+        assert isinstance(answer, Answer)
+        wanted = next(word for word in goal.text.split() if word in series)
+        match answer.action:
+            case Swipe(start, end):
+                assert (end.x < start.x) == (series[wanted] > series[shown.spot.words[0]])
+            case _:
+                assert shown.spot.words[0] == wanted
+        ways.append(answer.action)
+    assert len(set(ways)) == 3
+
+
+def test_pages_without_what_is_named_show_none_of_it(shelf: Shelf) -> None:
+    rng = Random(5)
+    for _ in range(200):
+        named = rng.sample(sorted(shelf.places), 4)
+        page = shelf.pages[page_without(rng, shelf, named, range(len(shelf.pages)))]
+        assert not any(f" {one} " in texts(page.screen) for one in named)
 
 
 def test_a_finger_hits_what_it_goes_for_never_twice_the_same(shelf: Shelf) -> None:
@@ -146,7 +189,8 @@ def test_a_finger_hits_what_it_goes_for_never_twice_the_same(shelf: Shelf) -> No
 
 
 def test_plain_words_are_one_token_and_any_text_returns(reader: Reader) -> None:
-    related = (word for phrases in RELATED.values() for phrase in phrases for word in phrase.split())
+    phrases = [phrase for group in (*RELATED, THINGS) for phrases in group.values() for phrase in phrases]
+    related = (word for phrase in phrases for word in phrase.split())
     for word in (*vocabulary(), *related):
         assert len(reader.words(f" {word}")) == 1, word
     for text in (
@@ -197,17 +241,45 @@ def test_attention_begins_with_a_look_for_the_same_word_elsewhere(reader: Reader
     assert seen[5] > 2 * seen[55]  # itself
 
 
+PLAN = pretrain.Plan(
+    reading=2, drilling=2, grounding=2, relating=2, settling=2, screens=8, shelf=90, tokens=600
+)
+
+
 def test_the_stages_run_to_the_end_and_the_base_loads(tmp_path: Path) -> None:
-    plan = pretrain.Plan(
-        reading=2, drilling=2, grounding=2, relating=2, settling=2, screens=8, shelf=60, tokens=600
-    )
     told: list[str] = []
-    pretrain.make_base(tmp_path / "base", plan, told.append)
+    pretrain.make_base(tmp_path / "base", PLAN, told.append)
     assert [line.split()[0] for line in told] == ["reading", "drilling", "grounding", "relating", "settling"]
     module, _ = load_base(tmp_path / "base")
     assert sum(value.numel() for value in module.parameters()) == 4_931_520  # what the card says
     with pytest.raises(ValueError, match="exists"):
-        pretrain.make_base(tmp_path / "base", plan, told.append)
+        pretrain.make_base(tmp_path / "base", PLAN, told.append)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["base"]
+
+
+def test_a_stopped_pre_training_goes_on_to_the_same_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain.make_base(tmp_path / "whole", PLAN, lambda line: None)
+    stage = pretrain._stage
+    with monkeypatch.context() as patched:
+
+        def stopped(name: str, *rest: Any) -> None:
+            if name == "relating":
+                raise KeyboardInterrupt
+            stage(name, *rest)
+
+        patched.setattr(pretrain, "_stage", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain.make_base(tmp_path / "again", PLAN, lambda line: None)
+    assert not (tmp_path / "again").exists()
+    with pytest.raises(ValueError, match="another plan"):
+        pretrain.make_base(tmp_path / "again", replace(PLAN, seed=1), lambda line: None)
+    told: list[str] = []
+    pretrain.make_base(tmp_path / "again", PLAN, told.append)
+    assert told[0] == "reading and drilling and grounding done before"
+    whole, again = (tmp_path / name / "model.safetensors" for name in ("whole", "again"))
+    assert whole.read_bytes() == again.read_bytes()
 
 
 def test_the_shipped_base_is_small_enough() -> None:

@@ -1,6 +1,6 @@
 """Random screens and lessons as arrays: what patches should name, what a lesson says, where its answers stand.
 
-In: screens (`devices.sim.interface`) and lessons (`uivlm/lessons.py`). Out: batches for the pre-training of the tiny base.
+In: screens (`devices.sim.interface`) and lessons (`uivlm/lessons`). Out: batches for the pre-training of the tiny base.
 Shapes: N screens of P patches, T tokens.
 """
 
@@ -18,8 +18,10 @@ from torch.utils.data import IterableDataset
 from uivlm.actions.language import Language
 from uivlm.devices.sim.interface import Interface, interface
 from uivlm.episode import Element, Screen
-from uivlm.lesson_words import SIGNS
-from uivlm.lessons import Answer, Ask, Lesson, Shelf, Show, Spot, by_hand, lesson
+from uivlm.lessons.lesson import by_hand, lesson
+from uivlm.lessons.pieces import Answer, Ask, Lesson, Show, Spot
+from uivlm.lessons.shelf import Shelf
+from uivlm.lessons.words import SIGNS
 from uivlm.models.llama_vit import Reader
 from uivlm.sentences.encode import IGNORE
 from uivlm.sentences.sentence import Picture

@@ -1,6 +1,6 @@
 """The tiny base is made here: a Llama and a ViT from random weights, on random rendered interfaces.
 
-In: random screens and lessons on them (`uivlm/lessons.py`). Out: a bridge base folder. Five stages:
+In: random screens and lessons on them (`uivlm/lessons`). Out: a bridge base folder. Five stages:
 
     reading    each patch, projected, should name the words it shows and the bins of its place: cross-entropy
                against the tied embeddings, so that a patch arrives at the language model as words it knows
@@ -14,8 +14,10 @@ In: random screens and lessons on them (`uivlm/lessons.py`). Out: a bridge base 
 No episode and no goal of the simulated phone is used. Shapes as in `models/llama_vit.py`.
 """
 
+import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -24,15 +26,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from uivlm.devices.sim.interface import Interface
-from uivlm.lesson_words import vocabulary
-from uivlm.lessons import Shelf, shelve
+from uivlm.lessons.shelf import Shelf, shelve
+from uivlm.lessons.words import vocabulary
 from uivlm.models import patches
-from uivlm.models.bridge_folder import save_base
+from uivlm.models.bridge_folder import load_base, save_base
 from uivlm.models.llama_vit import LlamaVit, Reader
 from uivlm.sentences.encode import IGNORE
 from uivlm.training.pages import Course, Stream, lessons, shown_words
@@ -47,8 +50,8 @@ class Plan:
 
     reading: int = 900  # steps
     drilling: int = 500
-    grounding: int = 1300
-    relating: int = 500
+    grounding: int = 1000
+    relating: int = 1500
     settling: int = 300
     screens: int = 64  # a step, of reading
     shelf: int = 6000  # screens that lessons are about
@@ -59,47 +62,80 @@ class Plan:
     seed: int = 0
 
 
-def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
-    """Trains the tiny base from nothing and writes its folder; a folder that exists is never overwritten."""
-    if out.exists():
-        raise ValueError(f"{out} exists: name a new folder for the base, or remove that one")
-    torch.manual_seed(plan.seed)
-    spoken = tokenizer(vocabulary())
-    model = LlamaVit(config(spoken))
-    forms_alike(model, spoken)
-    look_alike(model)
-    pretrain(model, Reader(spoken, model.config), plan, log)
-    save_base(out, model, spoken)
-
-
-def pretrain(model: LlamaVit, reader: Reader, plan: Plan, log: Callable[[str], None]) -> None:
-    """Trains `model` in place."""
-    screens = _drawn(reader, f"{plan.seed} reading", plan.screens)
-
-    def read() -> dict[str, Tensor]:
-        return reading(model, list(islice(screens, plan.screens)), reader)
-
-    _stage("reading", plan.reading, plan, model, read, log)
-    model.vision.requires_grad_(False)  # it reads, and what it reads stays the same
-    shelf, names, features = stock(
-        model, reader, islice(_drawn(reader, f"{plan.seed} shelf", plan.screens), plan.shelf)
-    )
-    plans = {"drilling": plan.drilling, "grounding": plan.grounding}
-    plans |= {"relating": plan.relating, "settling": plan.settling}
-    for name, steps in plans.items():
-        batches = lessons(plan.seed, COURSES[name], plan.tokens, shelf, names, reader)
-        _stage(name, steps, plan, model, lambda: grounding(model, next(batches), features), log)  # noqa: B023
-
-
 MANY = (1, 1, 2, 3, 4, 6, 8)
 COURSES = {
     # much about each screen: most of it is a look for a word
     "drilling": Course((1,), 10, 0.0, by_hand=False),
-    "grounding": Course(MANY, 10, 0.0, by_hand=False),
-    "relating": Course(MANY, 5, 0.6, by_hand=False),
-    "settling": Course((4, 6, 8), 0, 0.3, by_hand=True),  # sentences as fine-tuning has them
+    "grounding": Course(MANY, 10, 0.3, by_hand=False),
+    "relating": Course(MANY, 4, 0.7, by_hand=False),
+    "settling": Course((4, 6, 8), 0, 0.5, by_hand=True),  # sentences as fine-tuning has them
 }
+STAGES = ("reading", *COURSES)
 Drawn = tuple[Interface, Tensor]  # a screen, and its pixels as the vision encoder takes them
+Losses = dict[str, Tensor]
+
+
+def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
+    """Trains the tiny base from nothing and writes its folder; a folder that exists is never overwritten.
+
+    Each stage that ends leaves its weights beside it, in OUT.stages: stopped at any moment, the same call goes on
+    with the stage that it stopped in, and ends with the same weights.
+    """
+    if out.exists():
+        raise ValueError(f"{out} exists: name a new folder for the base, or remove that one")
+    kept = out.with_name(f"{out.name}.stages")
+    _claim(kept / "plan.json", plan)
+    done = [name for name in STAGES if (kept / name).is_dir()]
+    if done:
+        log(f"{' and '.join(done)} done before")
+        model, spoken = load_base(kept / done[-1])
+    else:
+        model, spoken = _untrained(plan.seed)
+    reader = Reader(spoken, model.config)
+    for name, batches in _stages(model, reader, plan, STAGES[len(done) :]):
+        _stage(name, plan, model, batches, log)
+        save_base(kept / name, model, spoken, torch.float32)
+    save_base(out, model, spoken)
+    shutil.rmtree(kept)
+
+
+def _claim(told: Path, plan: Plan) -> None:
+    wanted = asdict(plan)
+    if told.is_file() and json.loads(told.read_text("utf-8")) != wanted:
+        raise ValueError(
+            f"{told.parent} holds stages of another plan or seed: remove it, or name another folder"
+        )
+    told.parent.mkdir(parents=True, exist_ok=True)
+    told.write_text(json.dumps(wanted), "utf-8")
+
+
+def _untrained(seed: int) -> tuple[LlamaVit, Tokenizer]:
+    torch.manual_seed(seed)
+    spoken = tokenizer(vocabulary())
+    model = LlamaVit(config(spoken))
+    forms_alike(model, spoken)
+    look_alike(model)
+    return model, spoken
+
+
+def _stages(
+    model: LlamaVit, reader: Reader, plan: Plan, names: Sequence[str]
+) -> Iterator[tuple[str, Iterator[Losses]]]:
+    """Each stage's losses, one a step, as it begins."""
+    if "reading" in names:
+        screens = _drawn(reader, f"{plan.seed} reading", plan.screens)
+        yield (
+            "reading",
+            (reading(model, list(islice(screens, plan.screens)), reader) for _ in range(plan.reading)),
+        )
+    model.vision.requires_grad_(False)  # it reads, and what it reads stays the same
+    screens = islice(_drawn(reader, f"{plan.seed} shelf", plan.screens), plan.shelf)
+    shelf, shown, features = stock(model, reader, screens)
+    for name in names:
+        if name in COURSES:
+            torch.manual_seed(plan.seed)  # as if the stage were begun anew
+            given = lessons(plan.seed, COURSES[name], plan.tokens, shelf, shown, reader)
+            yield name, (grounding(model, batch, features) for batch in given)
 
 
 def _drawn(reader: Reader, seed: str, ahead: int) -> Iterator[Drawn]:
@@ -123,14 +159,10 @@ def stock(
 
 
 def _stage(
-    name: str,
-    steps: int,
-    plan: Plan,
-    trained: nn.Module,
-    losses: Callable[[], dict[str, Tensor]],
-    log: Callable[[str], None],
+    name: str, plan: Plan, trained: nn.Module, losses: Iterator[Losses], log: Callable[[str], None]
 ) -> None:
-    """`steps` steps on the sum of the losses."""
+    """As many steps as the plan has, on the sum of the losses."""
+    steps: int = getattr(plan, name)
     parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, plan.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, plan))
@@ -138,7 +170,7 @@ def _stage(
     with Progress(*columns) as progress:
         bar = progress.add_task(name, total=steps)
         for step in range(steps):
-            parts = losses()
+            parts = next(losses)
             optimizer.zero_grad()
             torch.stack(list(parts.values())).sum().backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -155,7 +187,7 @@ def rate(step: int, steps: int, plan: Plan) -> float:
     return max(0.0, min((step + 1) / plan.warmup, 1.0, (steps - step) / (plan.cooling * max(1, steps))))
 
 
-def reading(model: LlamaVit, drawn: Sequence[Drawn], reader: Reader) -> dict[str, Tensor]:
+def reading(model: LlamaVit, drawn: Sequence[Drawn], reader: Reader) -> Losses:
     """The mean loss of naming what a patch shows, over the patches that show words and every fifth of the others."""
     pixels = torch.stack([one for _, one in drawn])
     busy = patches.busy(pixels, model.config.patch_size)
@@ -178,7 +210,7 @@ def codes(model: LlamaVit) -> Tensor:
     return functional.normalize(table - table.mean(0), dim=-1)
 
 
-def grounding(model: LlamaVit, batch: dict[str, Tensor], features: Sequence[Tensor]) -> dict[str, Tensor]:
+def grounding(model: LlamaVit, batch: dict[str, Tensor], features: Sequence[Tensor]) -> Losses:
     """Mean losses: of marking what decides an answer, and of saying a token of an action.
 
     Padding stands at the end of rows, where a causal model does not look.

@@ -32,7 +32,7 @@ class Label:
 class Interface:
     screen: Screen
     labels: tuple[Label, ...]
-    typing: bool = False  # is there a focused, empty field: does what is typed land there?
+    field: str = ""  # the hint in the focused, empty field, where what is typed lands; "": there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +244,11 @@ def typing_screen(rng: Random) -> Interface:
     canvas, speech = _blank(rng), vocabulary(rng)
     canvas.app_bar(speech.text(rng, 2))
     row = rng.choice((2, 3, 4, 14))
+    hint = speech.text(rng, 2)
     if row == 14:
-        canvas.field(row, "", speech.text(rng, 2), focused=True, columns=2)
+        canvas.field(row, "", hint, focused=True, columns=2)
         canvas.button(row, speech.text(rng, 1), column=2, columns=1)
     else:
-        canvas.field(row, "", speech.text(rng, 2), focused=True)
+        canvas.field(row, "", hint, focused=True)
     canvas.nav_bar()
-    return Interface(canvas.screen(), (), typing=True)
+    return Interface(canvas.screen(), (), field=hint)

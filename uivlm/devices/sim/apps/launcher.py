@@ -22,7 +22,7 @@ def launcher(state: State, view: View) -> None:
         colour = TILES[crc32(app.encode()) % len(TILES)]
         box = view.canvas.tile(first + i // 3 * 3, i % 3, app, colour)
         view.touch(f"app:{app}", box, partial(state.open_app, app))
-    view.canvas.tabs(BOTTOM - 1, DIGITS[: len(world.pages)], page)
+    view.canvas.text(BOTTOM - 1, 1, DIGITS[page], columns=1, align="center")
     if page + 1 < len(world.pages):
         view.moves["left"] = partial(setattr, place, "item", str(page + 1))
     if page > 0:

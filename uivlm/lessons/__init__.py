@@ -1,0 +1,1 @@
+"""Random screens become lessons for the pre-training of the tiny base."""

@@ -1,0 +1,96 @@
+"""The kinds of lessons: each without end, what is asked for at first, then screens and the right action on each."""
+
+from collections.abc import Iterator
+from random import Random
+
+from uivlm.actions.action import Finish, Swipe, Tap, Type
+from uivlm.devices.sim import finger
+from uivlm.lessons.phrases import fillers, kin, listed, phrase, to_type, wrapped
+from uivlm.lessons.pieces import Answer, Ask, Piece, Show, Spot
+from uivlm.lessons.shelf import Shelf, alone, field, page_without, some_texts, spot, told
+from uivlm.lessons.words import FILLING, RELATED, SERIES, TURNING
+
+LOOK_ON: finger.Direction = "up"
+
+
+def hunt(rng: Random, shelf: Shelf, related: float) -> Iterator[Piece]:
+    """Labels to tap wherever they are, and often a text to type wherever that is possible."""
+    targets = dict(_target(rng, shelf, related) for _ in range(rng.choice((1, 1, 2, 3))))
+    typed = phrase(rng) if rng.random() < 0.5 else ""
+    parts = [wrapped(rng, said) for said in targets.values()] + ([to_type(rng, typed)] if typed else [])
+    yield Ask(listed(rng, parts))
+    while True:
+        yield from _next(rng, shelf, targets, typed)
+
+
+def _target(rng: Random, shelf: Shelf, related: float) -> tuple[str, str]:
+    """A label that some page shows, and what is said for it."""
+    group = rng.choice(RELATED)
+    labels = [label for label in group if label in shelf.places]
+    if labels and rng.random() < related:
+        label = rng.choice(labels)
+        return label, kin(rng, label, group[label])
+    text = rng.choice(some_texts(rng, shelf))
+    return text, text
+
+
+def remember(rng: Random, shelf: Shelf) -> Iterator[Piece]:
+    """A screen says what a key stands for; on later ones that value is to be tapped, or typed."""
+    page, label = rng.choice(shelf.telling)
+    yield Ask(wrapped(rng, f"what {label.text} says"))
+    yield Show(page, told(label))
+    yield Answer(Finish("complete"))
+    while True:
+        yield from _next(rng, shelf, {label.value: label.value}, label.value)
+
+
+def turn(rng: Random, shelf: Shelf) -> Iterator[Piece]:
+    """One of a series is asked for; each screen shows where in it one is."""
+    at = rng.randrange(len(SERIES))
+    series = SERIES[at]
+    wanted = rng.choice(series)
+    yield Ask(" ".join((rng.choice(TURNING).format(wanted), *fillers(rng, (0, 0, 1, 2, 4)))))
+    while True:
+        page, label = rng.choice(shelf.turning[at])
+        way = series.index(wanted) - series.index(label.text)
+        yield Show(page, Spot(label.box, (label.text,)))
+        yield Answer(finger.swipe(None, "left" if way > 0 else "right") if way else Finish("complete"))
+
+
+def form(rng: Random, shelf: Shelf) -> Iterator[Piece]:
+    """Texts for fields, each to be typed where its field has the focus."""
+    fields = {hint: page for page, hint in rng.sample(shelf.typing, rng.choice((1, 2, 2, 3)))}
+    texts = {hint: phrase(rng) for hint in fields}
+    parts = [rng.choice(FILLING).format(hint, text) for hint, text in texts.items()]
+    yield Ask(listed(rng, [" ".join((*fillers(rng, (0, 1, 2, 4)), part)) for part in parts]))
+    while True:
+        if rng.random() < 0.8:
+            hint = rng.choice(tuple(fields))
+            yield Show(fields[hint], field(shelf.pages[fields[hint]]))
+            yield Answer(Type(texts[hint]))
+        else:
+            yield Show(page_without(rng, shelf, {*texts, *texts.values()}, range(len(shelf.pages))))
+            yield Answer(look_on())
+
+
+def _next(rng: Random, shelf: Shelf, targets: dict[str, str], typed: str) -> Iterator[Piece]:
+    """One more screen: with one of the targets, with none, or with a field for the text."""
+    draw = rng.random()
+    target = rng.choice(tuple(targets))
+    named = {*targets, *targets.values()}  # no other of these is on the screen
+    if typed and draw < 0.25:
+        yield Show(rng.choice(shelf.typing)[0])
+        yield Answer(Type(typed))
+    elif draw < 0.8 and (found := alone(rng, shelf, target, named - {target})):
+        page, label = found
+        yield Show(page, spot(label))
+        yield Answer(Tap(label.at))
+    else:
+        by_kin = any(said != label for label, said in targets.items())
+        yield Show(page_without(rng, shelf, named, shelf.akin if by_kin else range(len(shelf.pages))))
+        yield Answer(look_on())
+
+
+def look_on() -> Swipe:
+    """What is done where what was asked for is not on the screen."""
+    return finger.swipe(None, LOOK_ON)
