@@ -159,6 +159,8 @@ def test_typing_needs_focus_and_enter_searches():
         "row:Red Mug",
     ]
     assert results(["Red Tent", "Blue Vase"], "tent") == ["Red Tent"]
+    stock = ["Blue Mug", "Red Mug", "Blue Tent", "Red Vase"]
+    assert results(stock, "Blue Tent") == ["Blue Tent", "Blue Mug"]  # the best first, else as in stock
 
 
 def test_lists_scroll_by_whole_rows_and_stop_at_their_ends():

@@ -16,7 +16,8 @@ from uivlm.actions.language import Language
 from uivlm.devices.sim import finger
 from uivlm.devices.sim.interface import interface
 from uivlm.episode import Screen
-from uivlm.lessons.kinds import turn
+from uivlm.lessons import kinds
+from uivlm.lessons.kinds import Target, turn
 from uivlm.lessons.lesson import by_hand, lesson
 from uivlm.lessons.pieces import Answer, Ask, Lesson, Show
 from uivlm.lessons.shelf import Shelf, page_without
@@ -162,6 +163,21 @@ def test_of_a_series_the_later_ones_lie_to_the_right(shelf: Shelf) -> None:
                 assert shown.spot.words[0] == wanted
         ways.append(answer.action)
     assert len(set(ways)) == 3
+
+
+def test_no_screen_shows_two_labels_that_may_be_meant(shelf: Shelf) -> None:
+    rng, done = Random(6), []
+    target = Target("Sound", ("Vibration",))
+    assert target.answering == {"Sound", "Vibration", "Settings"}
+    for _ in range(80):
+        shown, answer = kinds._next(rng, shelf, [target], "")
+        assert isinstance(shown, Show)
+        assert isinstance(answer, Answer)
+        text = texts(shelf.pages[shown.page].screen)
+        meant = [label for label in sorted(target.answering) if f" {label} " in text]
+        assert meant == (["Sound"] if isinstance(answer.action, Tap) else [])
+        done.append(type(answer.action))
+    assert {Tap, Swipe} == set(done)
 
 
 def test_pages_without_what_is_named_show_none_of_it(shelf: Shelf) -> None:

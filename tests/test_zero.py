@@ -75,6 +75,13 @@ def test_two_processes_train_as_one(root: Path, kind: str, stage: int, tmp_path:
         assert float((value - two[name]).abs().mean()) < 1e-5
 
 
+@needs_deepspeed
+def test_a_process_without_screens_keeps_step(root: Path) -> None:
+    said = in_two([str(ROOT / "tests" / "one_step.py"), str(root / "qwen_vl")])
+    assert "process 0 is done" in said
+    assert "process 1 is done" in said
+
+
 def test_without_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zero, "find_spec", lambda _: None)
     assert zero.deepspeed(0) is None

@@ -1,37 +1,54 @@
 """The kinds of lessons: each without end, what is asked for at first, then screens and the right action on each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from uivlm.actions.action import Finish, Swipe, Tap, Type
 from uivlm.devices.sim import finger
-from uivlm.lessons.phrases import fillers, kin, listed, phrase, to_type, wrapped
+from uivlm.lessons.phrases import fillers, joined, kin, listed, phrase, to_type, wrapped
 from uivlm.lessons.pieces import Answer, Ask, Piece, Show, Spot
 from uivlm.lessons.shelf import Shelf, alone, field, page_without, some_texts, spot, told
-from uivlm.lessons.words import FILLING, RELATED, SERIES, TURNING
+from uivlm.lessons.words import FILLING, RELATED, SERIES, TURNING, WHOSE
 
 LOOK_ON: finger.Direction = "up"
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A label to tap."""
+
+    label: str
+    said: tuple[str, ...]  # the label, or what belongs to it
+
+    @property
+    def by_kin(self) -> bool:
+        return self.said != (self.label,)
+
+    @property
+    def answering(self) -> set[str]:
+        """All labels that what was said may mean."""
+        return {self.label, *self.said}.union(*(WHOSE.get(one, ()) for one in self.said))
+
+
 def hunt(rng: Random, shelf: Shelf, related: float) -> Iterator[Piece]:
     """Labels to tap wherever they are, and often a text to type wherever that is possible."""
-    targets = dict(_target(rng, shelf, related) for _ in range(rng.choice((1, 1, 2, 3))))
+    targets = [_target(rng, shelf, related) for _ in range(rng.choice((1, 1, 2, 3)))]
     typed = phrase(rng) if rng.random() < 0.5 else ""
-    parts = [wrapped(rng, said) for said in targets.values()] + ([to_type(rng, typed)] if typed else [])
-    yield Ask(listed(rng, parts))
+    parts = [wrapped(rng, joined(rng, target.said)) for target in targets]
+    yield Ask(listed(rng, parts + ([to_type(rng, typed)] if typed else [])))
     while True:
         yield from _next(rng, shelf, targets, typed)
 
 
-def _target(rng: Random, shelf: Shelf, related: float) -> tuple[str, str]:
-    """A label that some page shows, and what is said for it."""
+def _target(rng: Random, shelf: Shelf, related: float) -> Target:
     group = rng.choice(RELATED)
     labels = [label for label in group if label in shelf.places]
     if labels and rng.random() < related:
         label = rng.choice(labels)
-        return label, kin(rng, label, group[label])
+        return Target(label, kin(rng, label, group[label]))
     text = rng.choice(some_texts(rng, shelf))
-    return text, text
+    return Target(text, (text,))
 
 
 def remember(rng: Random, shelf: Shelf) -> Iterator[Piece]:
@@ -41,7 +58,7 @@ def remember(rng: Random, shelf: Shelf) -> Iterator[Piece]:
     yield Show(page, told(label))
     yield Answer(Finish("complete"))
     while True:
-        yield from _next(rng, shelf, {label.value: label.value}, label.value)
+        yield from _next(rng, shelf, [Target(label.value, (label.value,))], label.value)
 
 
 def turn(rng: Random, shelf: Shelf) -> Iterator[Piece]:
@@ -73,20 +90,20 @@ def form(rng: Random, shelf: Shelf) -> Iterator[Piece]:
             yield Answer(look_on())
 
 
-def _next(rng: Random, shelf: Shelf, targets: dict[str, str], typed: str) -> Iterator[Piece]:
-    """One more screen: with one of the targets, with none, or with a field for the text."""
+def _next(rng: Random, shelf: Shelf, targets: Sequence[Target], typed: str) -> Iterator[Piece]:
+    """One more screen: with one of the targets alone, with none, or with a field for the text."""
     draw = rng.random()
-    target = rng.choice(tuple(targets))
-    named = {*targets, *targets.values()}  # no other of these is on the screen
+    target = rng.choice(targets)
+    named = set[str]().union(*(one.answering for one in targets))
     if typed and draw < 0.25:
         yield Show(rng.choice(shelf.typing)[0])
         yield Answer(Type(typed))
-    elif draw < 0.8 and (found := alone(rng, shelf, target, named - {target})):
+    elif draw < 0.8 and (found := alone(rng, shelf, target.label, named - {target.label})):
         page, label = found
         yield Show(page, spot(label))
         yield Answer(Tap(label.at))
     else:
-        by_kin = any(said != label for label, said in targets.items())
+        by_kin = any(one.by_kin for one in targets)
         yield Show(page_without(rng, shelf, named, shelf.akin if by_kin else range(len(shelf.pages))))
         yield Answer(look_on())
 

@@ -34,12 +34,16 @@ def to_type(rng: Random, text: str) -> str:
     return rng.choice(TYPING).format(text)
 
 
-def kin(rng: Random, label: str, cues: Sequence[str]) -> str:
+def kin(rng: Random, label: str, cues: Sequence[str]) -> tuple[str, ...]:
     """What is done with it, or a thing that tells enough; mostly both, as people say it."""
     things = THINGS.get(label, ())
     if not things or (cues and rng.random() < 0.25):
-        return rng.choice(cues)
+        return (rng.choice(cues),)
     if not cues or (label in TELLING and rng.random() < 0.35):
-        return rng.choice(things)
-    first, last = rng.sample((rng.choice(cues), rng.choice(things)), 2)
-    return " ".join((first, *fillers(rng, (0, 1, 2)), last))
+        return (rng.choice(things),)
+    return tuple(rng.sample((rng.choice(cues), rng.choice(things)), 2))
+
+
+def joined(rng: Random, parts: Sequence[str]) -> str:
+    """The parts with a few words between them."""
+    return " ".join(word for part in parts for word in (*fillers(rng, (0, 1, 2)), part))

@@ -3,6 +3,7 @@
 In: the phone's words. Out: tables for `lessons.py`, and `vocabulary()`, which the tiny base's tokenizer holds.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from uivlm.devices.sim import words
@@ -75,7 +76,9 @@ THINGS: dict[str, tuple[str, ...]] = {
     **words.SETTINGS,
 }
 TELLING = ("Clock", "Browser", "Shop", "Calendar", "Settings", *words.SETTINGS)
-RELATED = (APPS, APPS, dict.fromkeys(words.SETTINGS, ()), CONTROLS)
+CATEGORIES: dict[str, tuple[str, ...]] = dict.fromkeys(words.SETTINGS, ())
+# Apps are what goals begin with, and most belongs to the settings: their share in lessons.
+RELATED = (APPS, APPS, {"Settings": APPS["Settings"]}, CATEGORIES, CONTROLS)
 SERIES = (words.DAYS, words.DIGITS)  # what has an order: the next one lies to the right
 TURNING = ("turn to {}", "go to {}", "page {}", "show page {}", "{} is the page")
 TYPING = ("type {}", "write {}", "enter {}", "say {}", "{} is the text", "with the text {}", "that says {}")
@@ -91,6 +94,18 @@ def _neutral() -> Iterator[str]:
 
 
 NEUTRAL = tuple(_neutral())
+
+
+def _whose() -> dict[str, frozenset[str]]:
+    found = defaultdict(set)
+    for group in RELATED:
+        for label, cues in group.items():
+            for phrase in (*cues, *THINGS.get(label, ())):
+                found[phrase].add(label)
+    return {phrase: frozenset(labels) for phrase, labels in found.items()}
+
+
+WHOSE = _whose()  # the labels that a cue or a thing belongs to
 
 
 def vocabulary() -> tuple[str, ...]:

@@ -41,7 +41,7 @@ USED = {  # the apps a goal goes through
     "event alarm": ("Calendar", "Clock"),
 }
 SHORT = 7  # characters of an address that fit behind any words into a message
-NEAR = 0.6  # share of the ordinary goals whose app is on the first page
+NEAR = 0.75  # share of the ordinary goals whose app is on the first page
 INSIDE = 0.15  # share of the ordinary goals that start inside some other app
 LONG = (
     "contact add",

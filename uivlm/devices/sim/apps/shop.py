@@ -26,9 +26,10 @@ def shop(state: State, view: View) -> None:
 
 
 def results(stock: list[str], query: str) -> list[str]:
-    """What the shop finds: everything that shares a word with the query."""
+    """What the shop finds: everything that shares a word with the query, the best first."""
     wanted = set(query.casefold().split())
-    return [item for item in stock if wanted & set(item.casefold().split())]
+    shared = {item: len(wanted & set(item.casefold().split())) for item in stock}
+    return sorted((item for item in stock if shared[item]), key=lambda item: -shared[item])
 
 
 def _row(state: State, item: str) -> Row:
