@@ -62,16 +62,17 @@ def remember(rng: Random, shelf: Shelf) -> Iterator[Piece]:
 
 
 def turn(rng: Random, shelf: Shelf) -> Iterator[Piece]:
-    """One of a series is asked for; each screen shows where in it one is."""
+    """One of a series is asked for; each screen shows another one."""
     at = rng.randrange(len(SERIES))
     series = SERIES[at]
     wanted = rng.choice(series)
     yield Ask(" ".join((rng.choice(TURNING).format(wanted), *fillers(rng, (0, 0, 1, 2, 4)))))
     while True:
         page, label = rng.choice(shelf.turning[at])
-        way = series.index(wanted) - series.index(label.text)
-        yield Show(page, Spot(label.box, (label.text,)))
-        yield Answer(finger.swipe(None, "left" if way > 0 else "right") if way else Finish("complete"))
+        if label.text != wanted:
+            later = series.index(wanted) > series.index(label.text)
+            yield Show(page, Spot(label.box, (label.text,)))
+            yield Answer(finger.swipe(None, "left" if later else "right"))
 
 
 def form(rng: Random, shelf: Shelf) -> Iterator[Piece]:

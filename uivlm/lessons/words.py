@@ -77,8 +77,8 @@ THINGS: dict[str, tuple[str, ...]] = {
 }
 TELLING = ("Clock", "Browser", "Shop", "Calendar", "Settings", *words.SETTINGS)
 CATEGORIES: dict[str, tuple[str, ...]] = dict.fromkeys(words.SETTINGS, ())
-# Apps are what goals begin with, and most belongs to the settings: their share in lessons.
-RELATED = (APPS, APPS, {"Settings": APPS["Settings"]}, CATEGORIES, CONTROLS)
+# Groups by their share in lessons: what belongs to the settings takes longest to learn.
+RELATED = (APPS, {"Settings": APPS["Settings"]}, CATEGORIES, CATEGORIES, CONTROLS)
 SERIES = (words.DAYS, words.DIGITS)  # what has an order: the next one lies to the right
 TURNING = ("turn to {}", "go to {}", "page {}", "show page {}", "{} is the page")
 TYPING = ("type {}", "write {}", "enter {}", "say {}", "{} is the text", "with the text {}", "that says {}")

@@ -51,8 +51,8 @@ class Plan:
     reading: int = 900  # steps
     drilling: int = 500
     grounding: int = 1000
-    relating: int = 1500
-    settling: int = 300
+    relating: int = 2500
+    settling: int = 150
     screens: int = 64  # a step, of reading
     shelf: int = 6000  # screens that lessons are about
     tokens: int = 5000  # a step, of lessons
@@ -67,7 +67,7 @@ COURSES = {
     # much about each screen: most of it is a look for a word
     "drilling": Course((1,), 10, 0.0, by_hand=False),
     "grounding": Course(MANY, 10, 0.3, by_hand=False),
-    "relating": Course(MANY, 4, 0.7, by_hand=False),
+    "relating": Course(MANY, 4, 0.85, by_hand=False),
     "settling": Course((4, 6, 8), 0, 0.5, by_hand=True),  # sentences as fine-tuning has them
 }
 STAGES = ("reading", *COURSES)
