@@ -36,7 +36,7 @@ from uivlm.recipe import (
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.py") if path.stem != "__init__")
-NUM_STEPS = [1 + i % 3 for i in range(20)]  # of the small data's episodes
+NUM_STEPS = [1 + i % 3 for i in range(30)]  # of the small data's episodes
 PLAIN = Recipe("plain", LlamaVit("tiny"), GrammarPart(), Data("data"), Train())
 QWEN = replace(PLAIN, model=QwenVL("folder"))
 HF = replace(PLAIN, model=QwenHF("folder"))
