@@ -77,7 +77,7 @@ def test_two_processes_train_as_one(root: Path, kind: str, stage: int, tmp_path:
 
 @needs_deepspeed
 def test_a_process_without_screens_keeps_step(root: Path) -> None:
-    said = in_two([str(ROOT / "tests" / "one_step.py"), str(root / "qwen_vl")])
+    said = in_two([str(ROOT / "tests" / "two_steps.py"), str(root / "qwen_vl")])
     assert "process 0 is done" in said
     assert "process 1 is done" in said
 

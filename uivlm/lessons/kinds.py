@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from uivlm.actions.action import Finish, Swipe, Tap, Type
+from uivlm.actions.action import Finish, Tap, Type
 from uivlm.devices.sim import finger
 from uivlm.lessons.phrases import fillers, joined, kin, listed, phrase, to_type, wrapped
 from uivlm.lessons.pieces import Answer, Ask, Piece, Show, Spot
 from uivlm.lessons.shelf import Shelf, alone, field, page_without, some_texts, spot, told
 from uivlm.lessons.words import FILLING, RELATED, SERIES, TURNING, WHOSE
 
-LOOK_ON: finger.Direction = "up"
+LOOK_ON = finger.WAYS["up"]  # what is done where what was asked for is not on the screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def turn(rng: Random, shelf: Shelf) -> Iterator[Piece]:
         if label.text != wanted:
             later = series.index(wanted) > series.index(label.text)
             yield Show(page, Spot(label.box, (label.text,)))
-            yield Answer(finger.swipe(None, "left" if later else "right"))
+            yield Answer(finger.WAYS["left" if later else "right"])
 
 
 def form(rng: Random, shelf: Shelf) -> Iterator[Piece]:
@@ -88,7 +88,7 @@ def form(rng: Random, shelf: Shelf) -> Iterator[Piece]:
             yield Answer(Type(texts[hint]))
         else:
             yield Show(page_without(rng, shelf, {*texts, *texts.values()}, range(len(shelf.pages))))
-            yield Answer(look_on())
+            yield Answer(LOOK_ON)
 
 
 def _next(rng: Random, shelf: Shelf, targets: Sequence[Target], typed: str) -> Iterator[Piece]:
@@ -106,9 +106,4 @@ def _next(rng: Random, shelf: Shelf, targets: Sequence[Target], typed: str) -> I
     else:
         by_kin = any(one.by_kin for one in targets)
         yield Show(page_without(rng, shelf, named, shelf.akin if by_kin else range(len(shelf.pages))))
-        yield Answer(look_on())
-
-
-def look_on() -> Swipe:
-    """What is done where what was asked for is not on the screen."""
-    return finger.swipe(None, LOOK_ON)
+        yield Answer(LOOK_ON)

@@ -11,7 +11,7 @@ from random import Random
 
 from uivlm.actions.action import Action, Finish, Key, Press, Swipe, Tap, Type
 from uivlm.devices.sim import finger
-from uivlm.lessons.kinds import form, hunt, look_on, remember, turn
+from uivlm.lessons.kinds import LOOK_ON, form, hunt, remember, turn
 from uivlm.lessons.phrases import fillers, phrase, to_type
 from uivlm.lessons.pieces import Answer, Ask, Lesson, Piece, Show
 from uivlm.lessons.shelf import Shelf, count, some_texts, spot, told
@@ -67,7 +67,7 @@ def _question(rng: Random, shelf: Shelf, page: int) -> Iterator[Ask | Answer]:
         while count(shelf.pages[page], text):
             text = rng.choice(some_texts(rng, shelf))
         yield Ask(" ".join((*fillers(rng, (0, 1, 1, 2)), text)))
-        yield Answer(look_on())
+        yield Answer(LOOK_ON)
     elif draw < 0.98:
         text = phrase(rng)
         yield Ask(to_type(rng, text))
@@ -90,6 +90,6 @@ def _touched(rng: Random, action: Action) -> Action:
         case Tap(at):
             return finger.tap(rng, at)
         case Swipe():
-            return finger.swipe(rng, next(way for way in finger.WAYS if finger.swipe(None, way) == action))
+            return finger.swipe(rng, action)
         case _:
             return action

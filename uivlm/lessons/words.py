@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from uivlm.devices.sim import words
-from uivlm.devices.sim.words import lexicon
+from uivlm.devices.sim.words import WORDINGS, lexicon
 
 # Plain English around what is asked for.
 ENGLISH = """
@@ -53,24 +53,25 @@ APPS: dict[str, tuple[str, ...]] = {
     "Calendar": ("calendar", "schedule"),
     "Settings": ("setting", "settings", "switch", "turn on", "turn off", "toggle", "enable", "disable"),
 }
+PAYING = (*WORDINGS["checkout"], *WORDINGS["buy"])
 CONTROLS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("Delete", "Remove"), ("delete", "remove", "drop", "clear", "no need")),
-    **dict.fromkeys(("Cart", "Basket"), ("cart", "check out", "buy", "order", "pay")),
-    **dict.fromkeys(("Checkout", "Continue", "Buy", "Pay", "Order"), ("check out", "buy", "order", "pay")),
-    **dict.fromkeys(("Alarm", "Alarms"), ("alarm", "alarms", "wake")),
-    **dict.fromkeys(("Saved", "Bookmarks"), ("bookmark", "bookmarks", "saved")),
-    **dict.fromkeys(("Save", "Done", "OK"), ("save", "create", "new", "add")),
-    **dict.fromkeys(("Send", "Go"), ("send", "message", "tell", "text")),
+    **dict.fromkeys(WORDINGS["delete"], ("delete", "remove", "drop", "clear", "no need")),
+    **dict.fromkeys(WORDINGS["cart"], ("cart", "check out", "buy", "order", "pay")),
+    **dict.fromkeys(PAYING, ("check out", "buy", "order", "pay")),
+    **dict.fromkeys(WORDINGS["alarms"], ("alarm", "alarms", "wake")),
+    **dict.fromkeys(WORDINGS["saved"], ("bookmark", "bookmarks", "saved")),
+    **dict.fromkeys(WORDINGS["save"], ("save", "create", "new", "add")),
+    **dict.fromkeys(WORDINGS["send"], ("send", "message", "tell", "text")),
     "plus": ("add", "create", "new", "make", "save"),
 }
 # Things that are spoken of with them, and those that say enough by themselves.
 THINGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("Clock", "Alarm", "Alarms"), words.TIMES),
+    **dict.fromkeys(("Clock", *WORDINGS["alarms"]), words.TIMES),
     "Browser": tuple(words.SITES.values()),
-    **dict.fromkeys(("Saved", "Bookmarks"), tuple(words.SITES)),
-    **dict.fromkeys(("Contacts", "Messages", "Send", "Go"), words.CONTACTS),
+    **dict.fromkeys(WORDINGS["saved"], tuple(words.SITES)),
+    **dict.fromkeys(("Contacts", "Messages", *WORDINGS["send"]), words.CONTACTS),
     "Notes": words.NOTE_TITLES,
-    **dict.fromkeys(("Shop", "Cart", "Basket", "Checkout", "Continue", "Buy", "Pay", "Order"), words.ITEMS),
+    **dict.fromkeys(("Shop", *WORDINGS["cart"], *PAYING), words.ITEMS),
     "Calendar": (*words.DAYS, *words.EVENTS),
     "Settings": (*words.SETTINGS, *(label for labels in words.SETTINGS.values() for label in labels)),
     **words.SETTINGS,

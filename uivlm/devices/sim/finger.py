@@ -11,11 +11,13 @@ from uivlm.episode import Element
 Direction = Literal["up", "down", "left", "right"]
 JITTER = 0.005  # standard deviation of a tap, each way, as a share of the screen
 SWAY = 0.01  # the same, of each end of a swipe
-WAYS: dict[Direction, tuple[Point, Point]] = {  # from, to
-    "up": (Point(0.775, 0.505), Point(0.325, 0.525)),
-    "down": (Point(0.255, 0.505), Point(0.705, 0.485)),
-    "left": (Point(0.505, 0.855), Point(0.485, 0.275)),
-    "right": (Point(0.505, 0.165), Point(0.485, 0.745)),
+WAYS: dict[
+    Direction, Swipe
+] = {  # a thumb's, over the middle of the screen, a little slanted; up moves the content up
+    "up": Swipe(Point(0.775, 0.505), Point(0.325, 0.525)),
+    "down": Swipe(Point(0.255, 0.505), Point(0.705, 0.485)),
+    "left": Swipe(Point(0.505, 0.855), Point(0.485, 0.275)),
+    "right": Swipe(Point(0.505, 0.165), Point(0.485, 0.745)),
 }
 
 
@@ -42,10 +44,8 @@ def tap(rng: Random, at: Point) -> Tap:
     return Tap(_near(rng, at, JITTER))
 
 
-def swipe(rng: Random | None, direction: Direction) -> Swipe:
-    """A thumb's way over the middle of the screen, a little slanted; up moves the content up. None: without jitter."""
-    start, end = WAYS[direction]
-    return Swipe(start, end) if rng is None else Swipe(_near(rng, start, SWAY), _near(rng, end, SWAY))
+def swipe(rng: Random, way: Swipe) -> Swipe:
+    return Swipe(_near(rng, way.start, SWAY), _near(rng, way.end, SWAY))
 
 
 def _near(rng: Random, at: Point, spread: float) -> Point:

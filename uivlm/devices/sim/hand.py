@@ -53,7 +53,7 @@ class Hand:
         self.do(finger.tap(self.rng, finger.aim(self.phone.screen().elements, box)))
 
     def swipe(self, direction: Direction) -> None:
-        self.do(finger.swipe(self.rng, direction))
+        self.do(finger.swipe(self.rng, finger.WAYS[direction]))
 
     def press(self, key: Key) -> None:
         self.do(Press(key))

@@ -1,4 +1,4 @@
-"""A program for two processes, run by tests/test_zero.py: one ZeRO-3 step of a small Qwen-VL, of which only the first
+"""A program for two processes, run by tests/test_zero.py: two ZeRO-3 steps of a small Qwen-VL, of which only the first
 process has screens. In: the model's folder."""
 
 import os
