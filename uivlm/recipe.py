@@ -9,8 +9,9 @@ import importlib.util
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
+
+from uivlm.trees import TreeError, build
 
 
 class RecipeError(ValueError):
@@ -254,51 +255,8 @@ def to_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 def from_dict(tree: dict[str, Any]) -> Recipe:
-    made = _build(Recipe, tree, "recipe")
-    assert isinstance(made, Recipe)
+    try:
+        made: Recipe = build(Recipe, tree, "recipe")
+    except TreeError as error:
+        raise RecipeError(str(error)) from error
     return made
-
-
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """`value` (from JSON) as `kind`; refuses unknown fields, missing fields and other types by name."""
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise RecipeError(f"{where} must be a table, not {value!r}")
-        hints = get_type_hints(kind)
-        if unknown := set(value) - set(hints):
-            raise RecipeError(f"{where} has no field {sorted(unknown)[0]!r} (fields: {', '.join(hints)})")
-        try:
-            return kind(**{name: _build(hints[name], v, f"{where}.{name}") for name, v in value.items()})  # type: ignore[operator]
-        except TypeError as error:
-            raise RecipeError(f"{where}: {error}") from error
-    if get_origin(kind) is Literal:
-        if not any(value == each and type(value) is type(each) for each in get_args(kind)):  # True == 1
-            raise RecipeError(
-                f"{where} is {value!r}: it must be one of {', '.join(map(repr, get_args(kind)))}"
-            )
-        return value
-    if get_origin(kind) is tuple:  # tuple[int, ...]
-        if not isinstance(value, list | tuple):
-            raise RecipeError(f"{where} is {value!r}: it must be a list")
-        return tuple(_build(get_args(kind)[0], each, where) for each in value)
-    if isinstance(kind, UnionType):
-        if value is None and NoneType in get_args(kind):
-            return None
-        return _build(_chosen([k for k in get_args(kind) if k is not NoneType], value, where), value, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        raise RecipeError(f"{where} is {value!r}: it must be of type {kind.__name__}")
-    return value
-
-
-def _chosen(kinds: list[Any], value: Any, where: str) -> Any:
-    """Which of several tables the value is, by its `kind`."""
-    if len(kinds) == 1 or not isinstance(value, dict):
-        return kinds[0]
-    by_name = {get_args(get_type_hints(each)["kind"])[0]: each for each in kinds}
-    if value.get("kind") not in by_name:
-        raise RecipeError(
-            f"{where}.kind is {value.get('kind')!r}: it must be one of {', '.join(map(repr, by_name))}"
-        )
-    return by_name[value["kind"]]
