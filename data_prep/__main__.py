@@ -1,29 +1,42 @@
 """The whole stage in reading order: recorded episodes in, a folder of prepared data out.
 
-find shards -> read, check and encode every step -> group into episodes -> split -> write -> report
+find parts -> read, check and encode every step -> group into episodes -> split -> write -> report
+
+Stopped at any moment, the same command goes on where it stopped and ends with the same bytes.
 """
 
+import errno
 import os
-import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from data_prep.engine import Engine, in_order
 from data_prep.episodes import Gaps, Plan, Stop, plan_episodes
-from data_prep.pool import in_order
+from data_prep.files import is_url
+from data_prep.index import Index, read_index, sentences
+from data_prep.reader import Format, reader
+from data_prep.record import Part
 from data_prep.report import make_report, print_report
-from data_prep.shards import absent_shards, find_shards
-from data_prep.spill import Entry, Job, spill_shard
-from data_prep.split import SPLITS, SplitRule, read_split
-from data_prep.write import REPORT, fingerprint, new_folder, plan_files, write_file, write_json
+from data_prep.spill import Job, spill_part
+from data_prep.split import EXAMPLES, HASH_RULE, SPLITS, Choice, SplitRule, read_shares, read_split
+from data_prep.work import Kept, Work, choice_settings, discard, opened, publish, read_json, write_json
+from data_prep.write import fingerprint, plan_files, write_file
 from uivlm.actions.language import Language
 from uivlm.sentences.store import FORMAT, META, VERSION
+
+REPORT = "report.json"
+Codec = Literal["jpeg", "png"]
+Result = TypeVar("Result")
+EVERYTHING = Choice(SplitRule(HASH_RULE))
+INCOMPLETE = 3  # exit status: data is written, but without what could not be read
 
 app = typer.Typer(add_completion=False)
 screen = Console()
@@ -32,130 +45,210 @@ errors = Console(stderr=True)
 
 @app.command()
 def main(
-    source: Annotated[Path, typer.Argument(help="A shard, or a folder with shards anywhere below it.")],
+    source: Annotated[
+        str, typer.Argument(help="A file, or a folder with data anywhere below it; or a URL, gs://...")
+    ],
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    format: Annotated[Literal["aitw"], typer.Option(help="How the episodes were recorded.")] = "aitw",
+    format: Annotated[Format, typer.Option(help="How the episodes were recorded: docs/formats.md.")] = "aitw",
     split: Annotated[
         Path | None, typer.Option(help="JSON: {train|validation|val|test: [episode ids]}.")
     ] = None,
+    subset: Annotated[list[str] | None, typer.Option(help="Only this subset; may be said again.")] = None,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(help="SUBSET=SHARE of its train episodes, such as google_apps=0.1; may be said again."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, other episodes in a share.")] = 0,
     bins: Annotated[int, typer.Option(min=2, help="Coordinates in the words: 0..bins-1.")] = 100,
     gaps: Annotated[Gaps, typer.Option(help="What becomes of episodes with missing steps.")] = "keep-prefix",
-    codec: Annotated[
-        Literal["jpeg", "png"], typer.Option(help="How screens are kept; png is lossless.")
-    ] = "jpeg",
+    codec: Annotated[Codec, typer.Option(help="How screens are kept; png is lossless.")] = "jpeg",
+    quality: Annotated[int, typer.Option(min=1, max=100, help="Of jpeg.")] = 90,
+    height: Annotated[
+        int | None, typer.Option(min=1, help="Taller screens are made so high (pixels).")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most so many episodes, whole ones first.")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="ray: many machines, with OUT on a disk they share.")
+    ] = "pool",
     force: Annotated[bool, typer.Option("--force", help="Replace prepared data in OUT.")] = False,
 ) -> None:
-    """Turn recorded episodes into prepared data: Parquet shards, meta.json and report.json."""
-    with _one_sentence():
-        report = prepare(source, out, split, bins, gaps, codec, limit, workers or os.cpu_count() or 1, force)
+    """Turn recorded episodes into prepared data: Parquet shards, meta.json, report.json and report.html.
+
+    Exit status: 0 all was read, 2 nothing was written, 3 written, but a part of the source could not be read.
+    """
+    with _one_sentence(out):
+        choice = Choice(read_split(split), frozenset(subset or ()), read_shares(share or ()), seed)
+        kept = Kept(bins, codec, quality, height)
+        report = prepare(
+            source, out, format, choice, kept, gaps, limit, workers or os.cpu_count() or 1, engine, force
+        )
         print_report(report, screen)
         screen.print(f"Written to {out}", markup=False)
+    if report["damaged"]:
+        raise typer.Exit(INCOMPLETE)
 
 
 def prepare(
-    source: Path,
+    source: str | Path,
     out: Path,
-    split: Path | None = None,
-    bins: int = 100,
+    format: Format = "aitw",
+    choice: Choice = EVERYTHING,
+    kept: Kept = Kept(),  # noqa: B008  # frozen
     gaps: Gaps = "keep-prefix",
-    codec: str = "jpeg",
     limit: int | None = None,
     workers: int = 1,
+    engine: Engine = "pool",
     force: bool = False,
 ) -> dict[str, Any]:
-    """The stage itself; returns its report. Raises ValueError with one sentence, and then leaves nothing behind."""
-    Language(bins)
-    rule = read_split(split)
-    shards = find_shards(source)
-    if source.resolve().is_relative_to(out.resolve()):
+    """The stage itself; returns its report. ValueError: one sentence, and nothing is left behind. OSError: the disk, a
+    network or a worker failed; what is done is kept beside OUT, and the same call goes on there.
+    """
+    Language(kept.bins)
+    parts = reader(format).find(str(source))
+    if not is_url(str(source)) and Path(source).resolve().is_relative_to(out.resolve()):
         raise ValueError(f"the source {source} lies inside the output folder {out}: name another folder")
-    start = time.perf_counter()
-    with new_folder(out, force) as folder, Progress(console=errors, transient=True) as progress:
-        spill = folder / "spill"
-        spill.mkdir()
-        jobs = [Job(i, shard, spill, bins, codec) for i, shard in enumerate(shards)]
-        entries, sources = _read(jobs, Stop(limit, rule.of), workers, progress)
-        plan = plan_episodes(entries, rule.of, gaps, limit)
-        if not plan.episodes:
-            raise ValueError(_nothing_left(source, plan))
-        files = _write(plan, folder, spill, workers, progress)
-        shutil.rmtree(spill)
-        report = make_report(plan, rule, gaps, (len(sources), len(shards)), absent_shards(shards))
-        write_json(folder / REPORT, {**report, "seconds": round(time.perf_counter() - start, 1)})
-        write_json(folder / META, _meta(plan, report, files, sources, bins, codec, rule))
-    return report
+    settings = {
+        "format": format,
+        "choice": choice_settings(choice),
+        "kept": asdict(kept),
+        "gaps": gaps,
+        "limit": limit,
+        "parts": [[part.name, part.stamp] for part in parts],
+    }
+    with opened(out, settings, force) as work:
+        if not work.whole.exists():
+            with Progress(console=errors, transient=True) as progress:
+                run = _Run(work, progress, workers, engine)
+                try:
+                    _make(run, parts, str(source), format, choice, kept, gaps, limit)
+                except ValueError:
+                    discard(work)
+                    raise
+        publish(out, work)
+    return read_json(out / REPORT)
 
 
-def _read(
-    jobs: list[Job], stop: Stop, workers: int, progress: Progress
-) -> tuple[list[Entry], list[dict[str, str | int]]]:
-    """Pass 1: every shard once."""
-    entries: list[Entry] = []
-    sources: list[dict[str, str | int]] = []
-    task = progress.add_task("reading shards", total=len(jobs))
-    with closing(in_order(spill_shard, jobs, workers)) as results:
-        for spilled in results:
-            entries += spilled.entries
-            sources.append(spilled.source)
-            progress.advance(task)
-            if stop.after(spilled.entries):
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Where and by whom the work is done."""
+
+    work: Work
+    progress: Progress
+    workers: int
+    engine: Engine
+
+    def each(
+        self, name: str, do: Callable[[Any], Result], jobs: Iterable[Any], count: int
+    ) -> Generator[Result]:
+        """`do(job)` for each job, in order, under a progress bar."""
+        bar = self.progress.add_task(name, total=count)
+        with closing(in_order(do, jobs, max(1, min(self.workers, count)), self.engine)) as results:
+            for result in results:
+                self.progress.advance(bar)
+                yield result
+
+
+def _make(
+    run: _Run,
+    parts: Sequence[Part],
+    source: str,
+    format: Format,
+    choice: Choice,
+    kept: Kept,
+    gaps: Gaps,
+    limit: int | None,
+) -> None:
+    """All that OUT will hold, in the work folder."""
+    work = run.work
+    told = _read(run, [Job(i, format, part, work, kept) for i, part in enumerate(parts)], Stop(limit, choice))
+    damaged = [each for each in told if "error" in each]
+    if damaged and len(damaged) == len(told):
+        raise ValueError(f"nothing of {source} can be read: {damaged[0]['error']}")
+    index = read_index(work, range(len(told)))
+    plan = plan_episodes(index, choice, gaps, limit)
+    if not plan.episodes:
+        raise ValueError(_nothing_left(source, plan))
+    count, files = plan_files(plan.episodes, index, work)
+    written = list(run.each("writing episodes", write_file, files, count))
+    report = make_report(plan, index, choice, gaps, told, len(parts), _unusable(work, told, plan))
+    write_json(work, work.data / REPORT, report)
+    write_json(work, work.data / META, _meta(plan, index, report, written, told, kept, choice))
+
+
+def _read(run: _Run, jobs: list[Job], stop: Stop) -> list[dict[str, Any]]:
+    """Pass 1: every part once, unless an earlier run did. What was read of each, up to the last one needed."""
+    done = [run.work.told(job.number).exists() for job in jobs]
+    new = [job for job, is_done in zip(jobs, done, strict=True) if not is_done]
+    told: list[dict[str, Any]] = []
+    with closing(run.each("reading parts", spill_part, new, len(new))) as results:
+        for job, is_done in zip(jobs, done, strict=True):
+            if not is_done:
+                next(results)
+            told.append(read_json(run.work.told(job.number)))
+            if stop.limited and stop.after(read_index(run.work, [job.number])):
                 break
-    return entries, sources
+    return told
 
 
-def _write(plan: Plan, folder: Path, spill: Path, workers: int, progress: Progress) -> list[dict[str, Any]]:
-    """Pass 2: every row once."""
-    jobs = plan_files(plan.episodes, folder, spill)
-    task = progress.add_task("writing episodes", total=len(jobs))
-    files: list[dict[str, Any]] = []
-    for written in in_order(write_file, jobs, min(workers, len(jobs))):
-        files.append(written)
-        progress.advance(task)
-    return files
+def _unusable(work: Work, told: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
+    """Of the steps that could not be used, what a person is told of the first."""
+    if not plan.unusable:
+        return []
+    found = (sentence for number in range(len(told)) for sentence in sentences(work, number, EXAMPLES))
+    return list(islice(found, EXAMPLES))
 
 
 def _meta(
     plan: Plan,
+    index: Index,
     report: dict[str, Any],
     files: list[dict[str, Any]],
-    sources: list[dict[str, str | int]],
-    bins: int,
-    codec: str,
-    rule: SplitRule,
+    told: list[dict[str, Any]],
+    kept: Kept,
+    choice: Choice,
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "bins": bins,
-        "codec": codec,
+        **asdict(kept),
         "episodes": report["episodes"],
         "steps": report["steps"],
         "splits": {s: report["by_split"][s]["episodes"] for s in SPLITS},
         "subsets": {name: count["episodes"] for name, count in report["by_subset"].items()},
-        "split_rule": rule.name,
-        "fingerprint": fingerprint(plan.episodes),
+        "split_rule": choice.rule.name,
+        "fingerprint": fingerprint(plan.episodes, index),
         "shards": files,
-        "sources": sources,
+        "sources": told,
     }
 
 
-def _nothing_left(source: Path, plan: Plan) -> str:
-    why = ", ".join(f"{count} {reason}" for reason, count in plan.dropped_episodes.items()) or "no records"
+def _nothing_left(source: str, plan: Plan) -> str:
+    dropped = plan.dropped_episodes or plan.dropped_steps
+    why = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "no records"
     return f"no episode of {source} is left to write: {why}"
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
+def _one_sentence(out: Path) -> Iterator[None]:
     """A user's mistake is one sentence and exit status 2."""
     try:
         yield
-    except (ValueError, OSError) as error:
-        errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+    except ValueError as error:
+        _say(str(error))
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = f"there is no room left to write {out} ({error})" if full else str(error)
+        kept = out.with_name(f"{out.name}.part")
+        rest = f"; what is done is kept in {kept}, the same command goes on there" if kept.is_dir() else ""
+        _say(f"{what}{rest}")
+
+
+def _say(sentence: str) -> NoReturn:
+    errors.print(f"error: {sentence}", style="red", markup=False, soft_wrap=True)
+    raise typer.Exit(2)
 
 
 if __name__ == "__main__":

@@ -5,56 +5,52 @@ vary in length (the annotations) may be empty or absent. `image/encoded` is raw 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.example import Values, make_example, parse_example
-from uivlm.actions.action import Action
-from uivlm.actions.aitw import from_aitw
+from data_prep.record import Found, Record, Unusable
 from uivlm.episode import Element
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Record:
-    """One recorded step, every field of AITW's schema."""
-
-    episode_id: str  # may exceed 2^63; in `single`: <parent>.<start>-<end>.<goal>
-    step_id: int  # 0-based
-    episode_length: int  # nominal number of steps
-    goal: str
-    android_api_level: int
-    device_type: str
-    activity: str
-    pixels: NDArray[np.uint8]  # [H, W, 3] RGB
-    elements: tuple[Element, ...]
-    action_type: int  # AITW's enum
-    touch: tuple[float, float]  # (y, x); (-1, -1) for what is no gesture
-    lift: tuple[float, float]
-    text: str  # typed text
-
-    @property
-    def action(self) -> Action:
-        return from_aitw(self.action_type, self.touch, self.lift, self.text)
-
-
-class BadRecord(ValueError):  # noqa: N818
+class BadRecord(Unusable):
     """A record whose frame is whole but whose content is not AITW's: which file, record (0-based) and key."""
 
     def __init__(self, path: str, record: int, key: str, detail: str) -> None:
-        super().__init__(path, record, key, detail)  # all arguments, so that it crosses process borders
+        super().__init__("bad record", f"bad record {record} of {path}: {key}: {detail}")
+        self.args = (path, record, key, detail)  # so that it crosses process borders
         self.path, self.record, self.key, self.detail = path, record, key, detail
-
-    def __str__(self) -> str:
-        return f"bad record {self.record} of {self.path}: {self.key}: {self.detail}"
 
 
 def parse_record(data: bytes, path: str = "memory", number: int = 0) -> Record:
     """The step in one Example. Raises BadRecord, naming `path` and `number`, where it is not AITW's."""
+    return _record(_fields(data, path, number))
+
+
+def find_step(data: bytes, subset: str, path: str, number: int) -> Found:
+    """Whose step an Example is; its fields are checked when it is loaded."""
     try:
-        fields = _Fields(parse_example(data), path, number)
+        fields = _fields(data, path, number)
+        key = fields.text("episode_id"), fields.integer("step_id")
+    except BadRecord as bad:
+        return Found(subset, "", 0, None, partial(_refuse, bad))
+    return Found(subset, *key, None, partial(_record, fields))
+
+
+def _refuse(bad: BadRecord) -> Record:
+    raise bad
+
+
+def _fields(data: bytes, path: str, number: int) -> "_Fields":
+    try:
+        return _Fields(parse_example(data), path, number)
     except ValueError as error:
         raise BadRecord(path, number, "the whole record", str(error)) from None
+
+
+def _record(fields: "_Fields") -> Record:
     record = Record(
         episode_id=fields.text("episode_id"),
         step_id=fields.integer("step_id"),

@@ -1,19 +1,22 @@
 """Steps in any order become episodes: the index of all records in, the episodes to write out, everything counted.
 
-The steps of an episode may be interleaved with others, out of order, spread over shards, twice there or missing.
-Of steps with one number the first wins. Where steps are missing, the policy decides.
+The steps of an episode may be interleaved with others, out of order, spread over parts, twice there, unusable or
+missing. Of steps with one number the first wins. Where steps are missing, the policy decides.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from data_prep.spill import Entry
-from data_prep.split import Split
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.index import Index
+from data_prep.split import SPLITS, Choice, Split
 
 Gaps = Literal["keep-prefix", "drop", "keep"]
+Records = NDArray[np.int64]  # numbers of records in the index
 
 POLICIES: dict[Gaps, str] = {
     "keep-prefix": "of an episode with missing steps, the steps before the first gap are kept",
@@ -21,142 +24,163 @@ POLICIES: dict[Gaps, str] = {
     "keep": "of an episode with missing steps, all that is there is kept",
 }
 
-Drop = Literal[
-    "exact duplicate", "conflicting duplicate", "after a gap", "episode with a gap", "not in the split file",
-    "beyond the limit",
-]  # fmt: skip
-Note = Literal[
-    "episodes with missing steps", "missing steps", "episodes out of order", "episodes not contiguous",
-    "episodes over several shards", "episodes longer than stated", "episodes with several goals",
-]  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """An episode to write: its steps in order, each with the place of its row."""
+    """An episode to write: its records in the order of their steps."""
 
     id: str
     subset: str
     split: Split
-    steps: tuple[Entry, ...]
+    goal: str
+    records: Records
 
-    @property
-    def goal(self) -> str:
-        return self.steps[0].goal
+    def __len__(self) -> int:
+        return len(self.records)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What to write, and what happened to every record that was read."""
+    """What to write, and what happened to every record that was read. Reasons and remarks are words for people."""
 
     episodes: list[Planned]  # in the order in which they first appear
     num_records: int
-    dropped_steps: Counter[Drop]
-    dropped_episodes: Counter[Drop]
-    notes: Counter[Note]
+    unusable: int  # records of which nothing can be made
+    dropped_steps: Counter[str]
+    dropped_episodes: Counter[str]
+    notes: Counter[str]
 
 
 class Stop:
     """Tells when a limited run has read enough: `limit` wanted episodes are whole."""
 
-    def __init__(self, limit: int | None, split_of: Callable[[str], Split | None]) -> None:
-        self._limit, self._split_of = limit, split_of
+    def __init__(self, limit: int | None, choice: Choice) -> None:
+        self._limit, self._choice = limit, choice
         self._steps: dict[tuple[str, str], set[int]] = {}
         self._whole: set[tuple[str, str]] = set()
 
-    def after(self, entries: Iterable[Entry]) -> bool:
-        """Take in one shard's entries; is it the last one needed?"""
-        if self._limit is None:
-            return False
-        for e in entries:
-            if self._split_of(e.episode_id) is None:
+    @property
+    def limited(self) -> bool:
+        return self._limit is not None
+
+    def after(self, part: Index) -> bool:
+        """Take in one part's records; is it the last one needed?"""
+        for subset, episode_id, records in part.episodes():
+            usable = records[part.why.codes[records] < 0]
+            if not len(usable) or self._choice.of(subset, episode_id, _said(part, usable)) not in SPLITS:
                 continue
-            seen = self._steps.setdefault((e.subset, e.episode_id), set())
-            seen.add(e.step_id)
-            if len(seen) >= e.episode_length:
-                self._whole.add((e.subset, e.episode_id))
-        return len(self._whole) >= self._limit
+            seen = self._steps.setdefault((subset, episode_id), set())
+            seen.update(part.step_id[usable].tolist())
+            if len(seen) >= part.length[usable[0]]:
+                self._whole.add((subset, episode_id))
+        return self._limit is not None and len(self._whole) >= self._limit
 
 
-def plan_episodes(
-    entries: Iterable[Entry], split_of: Callable[[str], Split | None], gaps: Gaps, limit: int | None = None
-) -> Plan:
+class _Cleaned(NamedTuple):
+    place: int  # of the episode among those that appear
+    episode: Planned
+    is_whole: bool
+
+
+def plan_episodes(index: Index, choice: Choice, gaps: Gaps, limit: int | None = None) -> Plan:
     """Group, order and clean. With a limit, whole episodes come before those with missing steps."""
-    groups: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault((entry.subset, entry.episode_id), []).append(entry)
-    plan = Plan([], sum(map(len, groups.values())), Counter(), Counter(), Counter())
-    _note_order(groups, plan.notes)
-    whole: list[Planned] = []
-    partial: list[Planned] = []
-    for (subset, episode_id), found in groups.items():
-        split = split_of(episode_id)
-        if split is None:
-            _drop(plan, "not in the split file", len(found))
+    plan = Plan([], len(index), int((index.why.codes >= 0).sum()), Counter(), Counter(), Counter())
+    cleaned: list[_Cleaned] = []
+    for place, (subset, episode_id, found) in enumerate(index.episodes()):
+        _note_order(index, found, plan.notes)
+        usable = _usable(index, found, plan)
+        if not len(usable):
+            if episode_id:
+                plan.dropped_episodes["no usable step"] += 1
             continue
-        unique = _without_duplicates(found, plan)
-        kept, is_whole = _without_gaps(unique, gaps, plan)
-        if kept:
-            (whole if is_whole else partial).append(Planned(episode_id, subset, split, tuple(kept)))
-    chosen = [*whole, *partial]
+        split = _split(index, subset, episode_id, usable, choice)
+        if split not in SPLITS:
+            _drop(plan, split, len(usable))
+            continue
+        records, is_whole = _without_gaps(index, _without_duplicates(index, usable, plan), gaps, plan)
+        if len(records):
+            goal = index.goal.at(records[0]) or ""
+            cleaned.append(_Cleaned(place, Planned(episode_id, subset, split, goal, records), is_whole))
     if limit is not None:
-        for episode in chosen[limit:]:
-            _drop(plan, "beyond the limit", len(episode.steps))
-        chosen = chosen[:limit]
-    order = {key: i for i, key in enumerate(groups)}
-    plan.episodes.extend(sorted(chosen, key=lambda episode: order[episode.subset, episode.id]))
+        cleaned.sort(key=lambda each: not each.is_whole)  # stable: else in order of appearance
+        for each in cleaned[limit:]:
+            _drop(plan, "beyond the limit", len(each.episode))
+        cleaned = sorted(cleaned[:limit])
+    plan.episodes.extend(each.episode for each in cleaned)
     return plan
 
 
-def _drop(plan: Plan, why: Drop, num_steps: int) -> None:
+def _drop(plan: Plan, why: str, num_steps: int) -> None:
     """A whole episode goes."""
     plan.dropped_episodes[why] += 1
     plan.dropped_steps[why] += num_steps
 
 
-def _without_duplicates(found: list[Entry], plan: Plan) -> list[Entry]:
-    """One entry per step number, in order. Of several the first wins."""
-    first: dict[int, Entry] = {}
-    for entry in found:
-        kept = first.setdefault(entry.step_id, entry)
-        if kept is not entry:
-            same = kept.digest == entry.digest
+def _usable(index: Index, found: Records, plan: Plan) -> Records:
+    """Without the steps of which nothing can be made."""
+    bad = index.why.codes[found] >= 0
+    if not bad.any():
+        return found
+    plan.dropped_steps.update(index.why.values[code] for code in index.why.codes[found[bad]].tolist())
+    return found[~bad]
+
+
+def _said(index: Index, records: Records) -> Split | None:
+    """The source's own split of an episode."""
+    return index.said.at(int(records[0]))  # type: ignore[return-value]
+
+
+def _split(index: Index, subset: str, episode_id: str, records: Records, choice: Choice) -> str:
+    """The split of an episode, or why it is left out."""
+    if len(set(index.said.codes[records].tolist())) > 1:
+        return "in two splits of the source"
+    return choice.of(subset, episode_id, _said(index, records))
+
+
+def _without_duplicates(index: Index, found: Records, plan: Plan) -> Records:
+    """One record per step number, in order. Of several the first wins."""
+    first: dict[int, int] = {}
+    for record, number in zip(found.tolist(), index.step_id[found].tolist(), strict=True):
+        kept = first.setdefault(number, record)
+        if kept != record:
+            same = bool(index.digest[kept] == index.digest[record])
             plan.dropped_steps["exact duplicate" if same else "conflicting duplicate"] += 1
-    if len({entry.goal for entry in first.values()}) > 1:
+    records = np.asarray([first[number] for number in sorted(first)], np.int64)
+    if len(set(index.goal.codes[records].tolist())) > 1:
         plan.notes["episodes with several goals"] += 1
-    return [first[number] for number in sorted(first)]
+    return records
 
 
-def _without_gaps(steps: list[Entry], gaps: Gaps, plan: Plan) -> tuple[list[Entry], bool]:
+def _without_gaps(index: Index, records: Records, gaps: Gaps, plan: Plan) -> tuple[Records, bool]:
     """What the policy leaves of an episode, and whether the episode is whole."""
-    stated = steps[0].episode_length
-    prefix = next((i for i, entry in enumerate(steps) if entry.step_id != i), len(steps))
-    missing = max(stated, steps[-1].step_id + 1) - len(steps)
-    if steps[-1].step_id >= stated:
+    numbers = index.step_id[records].tolist()
+    stated = int(index.length[records[0]])
+    prefix = next((i for i, number in enumerate(numbers) if number != i), len(numbers))
+    missing = max(stated, numbers[-1] + 1) - len(numbers)
+    if numbers[-1] >= stated:
         plan.notes["episodes longer than stated"] += 1
     if not missing:
-        return steps, True
+        return records, True
     plan.notes["episodes with missing steps"] += 1
     plan.notes["missing steps"] += missing
     match gaps:
         case "keep":
-            return steps, False
+            return records, False
         case "keep-prefix" if prefix:
-            if prefix < len(steps):
-                plan.dropped_steps["after a gap"] += len(steps) - prefix
-            return steps[:prefix], False
+            if prefix < len(numbers):
+                plan.dropped_steps["after a gap"] += len(numbers) - prefix
+            return records[:prefix], False
         case _:  # `drop`, or a prefix of nothing
-            _drop(plan, "episode with a gap", len(steps))
-            return [], False
+            _drop(plan, "episode with a gap", len(numbers))
+            return records[:0], False
 
 
-def _note_order(groups: dict[tuple[str, str], list[Entry]], notes: Counter[Note]) -> None:
-    for found in groups.values():
-        numbers = [entry.step_id for entry in found]
-        if numbers != sorted(numbers):
-            notes["episodes out of order"] += 1
-        if len({entry.shard for entry in found}) > 1:
-            notes["episodes over several shards"] += 1
-        pairs = pairwise(found)
-        if any(a.shard == b.shard and a.row + 1 != b.row for a, b in pairs):
-            notes["episodes not contiguous"] += 1
+def _note_order(index: Index, found: Records, notes: Counter[str]) -> None:
+    numbers, parts, rows = (column[found].tolist() for column in (index.step_id, index.part, index.row))
+    if numbers != sorted(numbers):
+        notes["episodes out of order"] += 1
+    if parts[0] != parts[-1]:
+        notes["episodes over several shards"] += 1
+    places = pairwise(zip(parts, rows, strict=True))
+    if any(part == next_part and row + 1 != next_row for (part, row), (next_part, next_row) in places):
+        notes["episodes not contiguous"] += 1

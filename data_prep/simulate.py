@@ -18,7 +18,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from data_prep.aitw import Record, to_example
+from data_prep.aitw import to_example
+from data_prep.record import Record
 from data_prep.tfrecord import write_shard
 from uivlm.actions.aitw import to_aitw
 from uivlm.devices.sim.expert import SUBSET, record

@@ -1,105 +1,111 @@
-"""Pass 1: one shard in; its steps as finished rows in a temporary Arrow file, and a small index of them, out.
+"""Pass 1: one part of a source in; its steps as finished rows in a temporary Arrow file out.
 
-A gzip stream cannot be entered in the middle, and the steps of an episode may lie anywhere. So every shard is read
-once, screens are encoded at once, and the rows wait on disk in a file that can be read at any row. Bounds: in memory
-one record and 16 encoded rows per worker, plus about half a kilobyte of index per step in the main process; on disk
-the encoded screens a second time until the data is written.
+A gzip stream cannot be entered in the middle, and the steps of an episode may lie anywhere. So every part is read
+once, screens are encoded at once, and the rows wait on disk in a file that can be read at any row and column. In
+memory are one record and 16 encoded rows, whatever the size of the part; on disk the encoded screens lie a second
+time until the data is written.
 """
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import google_crc32c
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from PIL import Image
 
-from data_prep.aitw import BadRecord, Record, parse_record
-from data_prep.shards import Shard
-from data_prep.tfrecord import read_records
+from data_prep.reader import reader
+from data_prep.record import Part, Record, Unusable
+from data_prep.split import SPLITS, Choice
+from data_prep.tfrecord import DamagedShard
+from data_prep.work import Kept, Work, read_choice, write_json
 from uivlm.actions.language import Language
 from uivlm.sentences.store import RECORDED, ROW_GROUP, element_columns, encode_image
 
-READ = 1 << 20  # bytes of a file at a time
-
-
-class Entry(NamedTuple):
-    """What the index keeps of one record."""
-
-    shard: int  # number of its spill file
-    row: int  # number in it
-    subset: str
-    episode_id: str
-    step_id: int
-    episode_length: int
-    goal: str
-    digest: bytes  # of the whole row
-    kind: str  # of action: tap, swipe, type, press back, ...
-    size: tuple[int, int]  # height, width in pixels
+SPILLED = pa.schema([
+    *RECORDED,
+    ("said", pa.string()),  # the source's own split
+    ("kind", pa.string()),  # of action: tap, swipe, type, press back, ...
+    ("digest", pa.binary(16)),  # of the whole row
+    ("why", pa.string()),  # no row of an episode can be made of this step, because; null where it can
+    ("sentence", pa.string()),  # the same for a person
+])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One shard to read. A worker needs nothing else."""
+    """One part to read. A worker needs nothing else, on this machine or another that shares the folder."""
 
     number: int
-    shard: Shard
-    folder: Path  # of the spill files
-    bins: int
-    codec: str
+    format: str
+    part: Part
+    work: Work
+    kept: Kept
 
 
-@dataclass(frozen=True, slots=True)
-class Spilled:
-    """One shard read: its index, and what meta.json says of it."""
+def spill_part(job: Job) -> None:
+    """Read a part to its end. A damaged one leaves its error and no row."""
+    hidden = job.work.hidden()
+    told: dict[str, Any] = {"name": job.part.name, "stamp": job.part.stamp}
+    try:
+        count, digest = _spill(job, hidden)
+        hidden.replace(job.work.spill(job.number))
+        told |= {"records": count, "sha256": digest}
+    except DamagedShard as damage:
+        hidden.unlink(missing_ok=True)
+        told |= {"records": damage.record, "error": str(damage)}
+    write_json(job.work, job.work.told(job.number), told)
 
-    entries: list[Entry]
-    source: dict[str, str | int]
 
-
-def spill_path(folder: Path, number: int) -> Path:
-    return folder / f"{number:05d}.arrow"
-
-
-def spill_shard(job: Job) -> Spilled:
-    """Read a shard to its end. Raises DamagedShard or BadRecord."""
-    entries: list[Entry] = []
+def _spill(job: Job, path: Path) -> tuple[int, str]:
+    """Write the rows; how many they are, and a digest of them all."""
+    choice = read_choice(job.work)
+    total, count = hashlib.sha256(), 0
     waiting: list[dict[str, Any]] = []
-    language = Language(job.bins)
-    path = job.shard.path
-    with (
-        pa.OSFile(str(spill_path(job.folder, job.number)), "wb") as file,
-        pa.ipc.new_file(file, RECORDED) as writer,
-    ):
-        for number, data in enumerate(read_records(path)):
-            record = parse_record(data, str(path), number)
-            try:
-                words = language.say(record.action)
-            except ValueError as error:
-                raise BadRecord(str(path), number, "results/yx_touch, results/yx_lift", str(error)) from None
-            row = _row(record, job.shard.subset, words, job.codec)
-            entries.append(_entry(record, row, job.number, number))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SPILLED) as writer:
+        for row in _rows(job, choice):
+            total.update(row["digest"])
+            count += 1
             waiting.append(row)
             if len(waiting) == ROW_GROUP:
-                writer.write_batch(pa.RecordBatch.from_pylist(waiting, RECORDED))
+                writer.write_batch(pa.RecordBatch.from_pylist(waiting, SPILLED))
                 waiting.clear()
         if waiting:
-            writer.write_batch(pa.RecordBatch.from_pylist(waiting, RECORDED))
-    return Spilled(entries, _source(job.shard, len(entries)))
+            writer.write_batch(pa.RecordBatch.from_pylist(waiting, SPILLED))
+    return count, total.hexdigest()
 
 
-def _row(record: Record, subset: str, words: str, codec: str) -> dict[str, Any]:
-    height, width, _ = record.pixels.shape
+def _rows(job: Job, choice: Choice) -> Iterator[dict[str, Any]]:
+    language = Language(job.kept.bins)
+    for found in reader(job.format).read(job.part):
+        key = {"subset": found.subset, "episode_id": found.episode_id, "step_id": found.step_id}
+        try:
+            left = choice.of(found.subset, found.episode_id, found.split)
+            row = key if left not in SPLITS else key | _row(found.load(), language, job.kept)
+        except Unusable as bad:
+            row = key | {"why": bad.why, "sentence": str(bad)}
+        yield {**row, "said": found.split, "digest": _digest(row)}
+
+
+def _row(record: Record, language: Language, kept: Kept) -> dict[str, Any]:
+    try:
+        words = language.say(record.action)
+    except ValueError as error:
+        raise Unusable(
+            "an action without words", f"step {record.step_id} of {record.episode_id}: {error}"
+        ) from None
+    pixels = _at_most(record.pixels, kept.height)
+    kind = type(record.action).__name__.lower()
     return {
-        "subset": subset,
-        "episode_id": record.episode_id,
-        "step_id": record.step_id,
         "episode_length": record.episode_length,
         "goal": record.goal,
-        "image": {"bytes": encode_image(record.pixels, codec), "path": None},
-        "height": height,
-        "width": width,
+        "image": {"bytes": encode_image(pixels, kept.codec, kept.quality), "path": None},
+        "height": pixels.shape[0],
+        "width": pixels.shape[1],
         "words": words,
         "action_type": record.action_type,
         "touch_y": record.touch[0],
@@ -111,29 +117,20 @@ def _row(record: Record, subset: str, words: str, codec: str) -> dict[str, Any]:
         "device_type": record.device_type,
         "activity": record.activity,
         "android_api_level": record.android_api_level,
+        "kind": words if kind in ("press", "finish") else kind,  # those are of few values
     }
 
 
-def _entry(record: Record, row: dict[str, Any], shard: int, number: int) -> Entry:
-    plain = {**row, "image": hashlib.sha256(row["image"]["bytes"]).hexdigest()}
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
-    kind = type(record.action).__name__.lower()
-    if kind in ("press", "finish"):
-        kind = row["words"]  # of few values
-    size = (row["height"], row["width"])
-    key = (record.episode_id, record.step_id, record.episode_length, record.goal)
-    return Entry(shard, number, row["subset"], *key, digest, kind, size)
+def _at_most(pixels: NDArray[np.uint8], most: int | None) -> NDArray[np.uint8]:
+    """A screen of at most `most` pixels in height, in its proportions."""
+    height, width, _ = pixels.shape
+    if most is None or height <= most:
+        return pixels
+    size = (max(1, round(width * most / height)), most)
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS), np.uint8)
 
 
-def _source(shard: Shard, num_records: int) -> dict[str, str | int]:
-    crc = 0
-    with shard.path.open("rb") as file:
-        while piece := file.read(READ):
-            crc = google_crc32c.extend(crc, piece)
-    return {
-        "name": shard.name,
-        "subset": shard.subset,
-        "bytes": shard.path.stat().st_size,
-        "crc32c": f"{crc:08x}",
-        "records": num_records,
-    }
+def _digest(row: dict[str, Any]) -> bytes:
+    picture = row["image"]["bytes"] if "image" in row else b""
+    plain = {**row, "image": hashlib.sha256(picture).hexdigest()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()[:16]

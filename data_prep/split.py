@@ -1,6 +1,7 @@
 """Which episodes train and which test: a published list of ids, or a stated rule; and what leaks between them.
 
-In: a JSON file `{label: [ids]}` or nothing. Out: the split of an episode id, and a report of leaks.
+In: a JSON file `{label: [ids]}` or nothing. Out: the split of an episode id, or why it is left out, and a report of
+leaks.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ Split = Literal["train", "validation", "test"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 LABELS: dict[str, Split] = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
-HASH_RULE = "80/10/10 by the SHA-256 of the parent episode's id"
+HASH_RULE = "what the source says; else 80/10/10 by the SHA-256 of the parent episode's id"
 EXAMPLES = 5  # ids named in a sentence or a report
 
 _PART = re.compile(r"(\d+)\.\d+-\d+\.")  # AITW `single`: <parent>.<start>-<end>.<goal>
@@ -28,9 +29,39 @@ class SplitRule:
     name: str  # for the report
     labels: Mapping[str, Split] | None = field(default=None, repr=False)
 
-    def of(self, episode_id: str) -> Split | None:
-        """The episode's split; None for an id that the list does not name."""
-        return by_hash(episode_id) if self.labels is None else self.labels.get(episode_id)
+    def of(self, episode_id: str, said: Split | None = None) -> Split | None:
+        """The episode's split; None for an id that the list does not name. `said`: the source's own word."""
+        return said or by_hash(episode_id) if self.labels is None else self.labels.get(episode_id)
+
+
+Left = Literal["not of the subsets", "not in the split file", "not in the share"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which episodes are prepared, known from their ids alone, so that no other screen is ever encoded."""
+
+    rule: SplitRule
+    subsets: frozenset[str] = frozenset()  # none: all of them
+    shares: Mapping[str, float] = field(default_factory=dict)  # subset -> share of its train episodes
+    seed: int = 0  # another seed, other episodes in the share
+
+    def of(self, subset: str, episode_id: str, said: Split | None = None) -> Split | Left:
+        """The split of an episode, or why it is left out."""
+        if self.subsets and subset not in self.subsets:
+            return "not of the subsets"
+        split = self.rule.of(episode_id, said)
+        if split is None:
+            return "not in the split file"
+        share = self.shares.get(subset, 1.0)
+        if split == "train" and _fraction(f"{self.seed} {episode_id}") >= share:
+            return "not in the share"
+        return split
+
+
+def _fraction(text: str) -> float:
+    """A number from 0 (inclusive) to 1 that looks random, the same for the same text everywhere."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]) / 2**48
 
 
 def parent(episode_id: str) -> str:
@@ -56,6 +87,23 @@ def read_split(path: Path | None) -> SplitRule:
     except (OSError, ValueError) as error:
         raise ValueError(f"the split file {path} cannot be read as JSON: {error}") from None
     return SplitRule(f"the list of {path.name}", _labels(content, path))
+
+
+def read_shares(told: Iterable[str]) -> dict[str, float]:
+    """`google_apps=0.1`, each for a subset. ValueError with one sentence."""
+    shares: dict[str, float] = {}
+    for one in told:
+        subset, _, number = one.partition("=")
+        try:
+            share = float(number)
+        except ValueError:
+            share = -1.0
+        if not subset or not 0 <= share <= 1:
+            raise ValueError(
+                f"--share {one!r}: write SUBSET=SHARE with a share from 0 to 1, such as google_apps=0.1"
+            )
+        shares[subset] = share
+    return shares
 
 
 def _labels(content: object, path: Path) -> dict[str, Split]:

@@ -13,6 +13,8 @@ from typing import BinaryIO, Literal
 import google_crc32c
 from zlib_ng import zlib_ng
 
+from data_prep.files import open_binary
+
 PIECE = 1 << 20  # bytes read from the file, and inflated, at a time
 MAX_RECORD = 1 << 28  # bytes; a raw 4320 x 7680 screen is 95 MiB
 GZIP = 31  # zlib's window bits for a gzip header and trailer
@@ -45,9 +47,9 @@ class _BrokenError(Exception):
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The records of one shard, in order. Raises DamagedShard where the file stops making sense."""
+    """The records of one shard (a path or URL), in order. Raises DamagedShard where the file stops making sense."""
     number = 0
-    with Path(path).open("rb") as file:
+    with open_binary(os.fspath(path)) as file:
         stream = _Stream(file)
         try:
             while (record := _record(stream)) is not None:

@@ -20,10 +20,12 @@ from typer.testing import CliRunner
 
 from data_prep import write
 from data_prep.__main__ import app, prepare
-from data_prep.aitw import Record, parse_record, to_example
-from data_prep.shards import absent_shards, find_shards, subset_of
-from data_prep.split import by_hash, leaks, parent, read_split
+from data_prep.aitw import parse_record, to_example
+from data_prep.formats.aitw import absent, find, subset_of
+from data_prep.record import Record
+from data_prep.split import Choice, by_hash, leaks, parent, read_split
 from data_prep.tfrecord import read_records, write_shard
+from data_prep.work import Kept
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Decision
 from uivlm.episode import Element, Episode, History
@@ -36,6 +38,12 @@ FIXTURE = Path(os.environ.get("UIVLM_GOLDEN") or Path(__file__).parent / "golden
 EXPECTED = json.loads((FIXTURE / "expected.json").read_text("utf-8"))["shards"]
 REAL = Path(__file__).parents[2] / "shared" / "real"
 STYLES = ["standard_google_style_split.json", "autoui_style_split.json"]
+
+
+def made(
+    source: Path, out: Path, split: Path | None = None, bins: int = 100, codec: str = "jpeg", **rest: Any
+) -> dict[str, Any]:
+    return prepare(source, out, choice=Choice(read_split(split)), kept=Kept(bins, codec), **rest)
 
 
 def all_episodes(folder: Path) -> dict[str, Episode]:
@@ -84,7 +92,7 @@ def test_the_fixture_through_the_command(style: str, tmp_path: Path) -> None:
 
 def test_every_step_of_the_fixture_is_what_was_recorded(tmp_path: Path) -> None:
     """Against expected.json, not against our own reader: pixels by hash, floats and texts as they are."""
-    report = prepare(FIXTURE, tmp_path / "out", codec="png")
+    report = made(FIXTURE, tmp_path / "out", codec="png")
     assert fully_counted(report)
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for shard in EXPECTED.values():
@@ -114,7 +122,7 @@ def test_every_step_of_the_fixture_is_what_was_recorded(tmp_path: Path) -> None:
 
 
 def test_ids_with_slashes_come_back(tmp_path: Path) -> None:
-    prepare(FIXTURE, tmp_path / "out")
+    made(FIXTURE, tmp_path / "out")
     singles = [i for i in all_episodes(tmp_path / "out") if "." in i]
     assert any("/" in i for i in singles)
     assert set(singles) == {row["episode_id"] for row in EXPECTED["single/single-00000-of-00001"]}
@@ -122,17 +130,16 @@ def test_ids_with_slashes_come_back(tmp_path: Path) -> None:
 
 def test_workers_and_runs_do_not_change_the_data(tmp_path: Path) -> None:
     for name, workers in (("one", 1), ("two", 2)):
-        prepare(FIXTURE, tmp_path / name, workers=workers)
+        made(FIXTURE, tmp_path / name, workers=workers)
     one, two = (sorted((tmp_path / name).iterdir()) for name in ("one", "two"))
     assert [path.name for path in one] == [path.name for path in two]
     for a, b in zip(one, two, strict=True):
-        if a.name != "report.json":  # it tells the time taken
-            assert a.read_bytes() == b.read_bytes()
+        assert a.read_bytes() == b.read_bytes()
 
 
 def test_the_fingerprint_is_of_the_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fingerprint(name: str, **options: Any) -> str:
-        prepare(FIXTURE, tmp_path / name, **options)
+        made(FIXTURE, tmp_path / name, **options)
         return Prepared.open(tmp_path / name).meta["fingerprint"]
 
     plain = fingerprint("plain")
@@ -156,7 +163,7 @@ def test_the_fingerprint_is_of_the_data_alone(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_gap_policies(gaps: Any, steps: int, dropped: dict[str, int], tmp_path: Path) -> None:
-    report = prepare(FIXTURE, tmp_path / "out", gaps=gaps)
+    report = made(FIXTURE, tmp_path / "out", gaps=gaps)
     assert (report["steps"], report["dropped_steps"]) == (steps, dropped)
     assert report["gap_policy"].startswith(gaps)
     assert fully_counted(report)
@@ -168,14 +175,14 @@ def test_gap_policies(gaps: Any, steps: int, dropped: dict[str, int], tmp_path: 
 
 
 def test_limit_takes_whole_episodes_first_and_stops_reading(tmp_path: Path) -> None:
-    report = prepare(FIXTURE, tmp_path / "out", limit=3)
+    report = made(FIXTURE, tmp_path / "out", limit=3)
     assert report["episodes"] == 3
     assert report["shards"]["read"] == 1
     assert fully_counted(report)
     assert set(all_episodes(tmp_path / "out")) == {
         "12172380859428428757", "10914442784645576315", "3883174507157444369",
     }  # fmt: skip
-    more = prepare(FIXTURE, tmp_path / "more", limit=4)
+    more = made(FIXTURE, tmp_path / "more", limit=4)
     assert more["shards"]["read"] == 2
     assert "9007199254740993001" in all_episodes(tmp_path / "more")
 
@@ -200,7 +207,7 @@ def test_every_fault_is_counted(tmp_path: Path) -> None:
     ]
     for i, data in enumerate(shards):
         write_shard(source / f"install-{i:05d}-of-00009", data)
-    report = prepare(tmp_path / "source", tmp_path / "out", codec="png")
+    report = made(tmp_path / "source", tmp_path / "out", codec="png")
     assert fully_counted(report)
     assert report["records_read"] == 15
     assert report["dropped_steps"] == {
@@ -228,7 +235,7 @@ def test_a_recorded_float_is_not_changed(tmp_path: Path) -> None:
     touch = tuple(np.array([0.1, 0.7654321], np.float32).tolist())
     lift = tuple(np.array([1e-8, 0.33333334], np.float32).tolist())
     write_shard(tmp_path / "general-00000-of-00001", [record("1", 0, 1, touch=touch, lift=lift)])
-    prepare(tmp_path, tmp_path / "out")
+    made(tmp_path, tmp_path / "out")
     action = all_episodes(tmp_path / "out")["1"].steps[0].action
     assert (action.start.y, action.start.x, action.end.y, action.end.x) == (*touch, *lift)
 
@@ -236,7 +243,7 @@ def test_a_recorded_float_is_not_changed(tmp_path: Path) -> None:
 def test_one_id_in_two_subsets_is_two_episodes(tmp_path: Path) -> None:
     for subset in ("general", "install"):
         write_shard(tmp_path / f"{subset}-00000-of-00001", [record("1", t, 2) for t in range(2)])
-    report = prepare(tmp_path, tmp_path / "out")
+    report = made(tmp_path, tmp_path / "out")
     assert (report["episodes"], report["dropped_steps"]) == (2, {})
 
 
@@ -268,9 +275,9 @@ def test_shards_are_found_by_name_alone(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "general-00009-of-00010").mkdir()
-    shards = find_shards(tmp_path)
-    assert [shard.name for shard in shards] == ["b/general-00000-of-00002", "b/general-00001-of-00002"]
-    assert absent_shards(shards) == {}
+    names = [part.name for part in find(str(tmp_path))]
+    assert names == ["b/general-00000-of-00002", "b/general-00001-of-00002"]
+    assert absent(names) == {}
 
 
 def test_parents() -> None:
@@ -291,7 +298,7 @@ def test_the_hash_rule_keeps_parents_together_and_shares_80_10_10() -> None:
 
 
 def test_the_report_says_when_the_hash_decides(tmp_path: Path) -> None:
-    assert "SHA-256" in prepare(FIXTURE, tmp_path / "out")["split_rule"]
+    assert "SHA-256" in made(FIXTURE, tmp_path / "out")["split_rule"]
 
 
 def test_leaks_are_counted() -> None:
@@ -310,7 +317,7 @@ def test_leaks_are_counted() -> None:
 
 def test_ids_of_the_split_file_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "split.json").write_text(json.dumps({"train": ["777", "1"], "val": [], "test": [42, "2"]}))
-    report = prepare(FIXTURE, tmp_path / "out", split=tmp_path / "split.json")
+    report = made(FIXTURE, tmp_path / "out", split=tmp_path / "split.json")
     assert report["split_ids_not_written"] == {"count": 2, "examples": ["1", "2"]}
     assert report["episodes"] == 2
     assert report["dropped_episodes"] == {"not in the split file": 9}
@@ -341,23 +348,31 @@ def refused(tmp_path: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     "name", ["truncated_gzip", "truncated_record", "bad_data_crc", "bad_length", "not_gzipped"]
 )
-def test_a_damaged_shard_stops_the_stage(name: str, tmp_path: Path) -> None:
+def test_a_damaged_shard_is_left_out_and_told(name: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     good = (FIXTURE / "general" / "general-00000-of-00002").read_bytes()
     (source / "general-00000-of-00002").write_bytes(good)
     (source / "general-00001-of-00002").write_bytes((FIXTURE / "damaged" / f"general-{name}").read_bytes())
-    sentence = refused(tmp_path, str(source), str(tmp_path / "out"))
-    assert "damaged shard" in sentence
-    assert "general-00001-of-00002" in sentence
+    result = CliRunner().invoke(app, [str(source), str(tmp_path / "out"), "--workers", "1"])
+    assert result.exit_code == 3
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (damaged,) = report["damaged"]
+    assert damaged["name"] == "general-00001-of-00002"
+    assert "damaged shard" in damaged["error"]
+    assert "general-00001-of-00002: damaged shard" in " ".join(result.output.split())
+    made(source / "general-00000-of-00002", tmp_path / "alone")
+    assert set(all_episodes(tmp_path / "out")) == set(all_episodes(tmp_path / "alone"))
+    assert sorted(os.listdir(tmp_path)) == ["alone", "out", "source"]
 
 
-def test_a_damaged_shard_stops_many_workers_and_a_real_process(tmp_path: Path) -> None:
+def test_only_damaged_shards_are_refused_by_many_workers_and_a_real_process(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for i in range(3):
-        name = "damaged/general-bad_data_crc" if i == 1 else "general/general-00000-of-00002"
-        (source / f"general-{i:05d}-of-00003").write_bytes((FIXTURE / name).read_bytes())
+        (source / f"general-{i:05d}-of-00003").write_bytes(
+            (FIXTURE / "damaged/general-bad_data_crc").read_bytes()
+        )
     command = [sys.executable, "-m", "data_prep", str(source), str(tmp_path / "out"), "--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
     assert done.returncode == 2
@@ -366,13 +381,31 @@ def test_a_damaged_shard_stops_many_workers_and_a_real_process(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
-def test_a_bad_record_stops_the_stage(tmp_path: Path) -> None:
-    for name, changes in (("kind", {"action_type": 1}), ("point", {"touch": (float("nan"), 0.5)})):
+def test_a_bad_record_is_a_missing_step(tmp_path: Path) -> None:
+    for name, changes, says in (
+        ("kind", {"action_type": 1}, "results/action_type"),
+        ("point", {"touch": (float("nan"), 0.5)}, "y nan"),
+    ):
         shard = tmp_path / f"{name}-00000-of-00001"
-        write_shard(shard, [record("1", 0, 2), record("1", 1, 2, **changes)])
-        sentence = refused(tmp_path, str(shard), str(tmp_path / "out"))
-        assert f"bad record 1 of {shard}" in sentence
-        assert "results/" in sentence
+        write_shard(shard, [record("1", 0, 3), record("1", 1, 3, **changes), record("1", 2, 3)])
+        report = made(shard, tmp_path / name)
+        assert report["records_read"] == 3
+        assert fully_counted(report)
+        assert sum(report["dropped_steps"].values()) == 2
+        assert report["dropped_steps"]["after a gap"] == 1
+        (sentence,) = report["unusable_examples"]
+        assert says in sentence
+        assert len(all_episodes(tmp_path / name)["1"].steps) == 1
+
+
+def test_a_record_without_an_id_is_counted(tmp_path: Path) -> None:
+    shard = tmp_path / "general-00000-of-00001"
+    write_shard(shard, [record("1", 0, 1), b"\xff\xff", record("2", 0, 1)])
+    report = made(shard, tmp_path / "out")
+    assert (report["episodes"], report["dropped_steps"]) == (2, {"bad record": 1})
+    assert f"bad record 1 of {shard}" in report["unusable_examples"][0]
+    write_shard(shard, [b"\xff\xff"])
+    assert "1 bad record" in refused(tmp_path, str(shard), str(tmp_path / "new"))
 
 
 @pytest.mark.parametrize(
@@ -417,16 +450,16 @@ def test_what_is_not_ours_is_never_replaced(tmp_path: Path) -> None:
 def test_own_data_is_replaced_with_force_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()  # an empty folder is no obstacle
-    prepare(FIXTURE, out)
+    made(FIXTURE, out)
     assert "--force" in refused(tmp_path, str(FIXTURE), str(out))
-    prepare(FIXTURE, out, bins=50, force=True)
+    made(FIXTURE, out, bins=50, force=True)
     assert Prepared.open(out).meta["bins"] == 50
     assert sorted(os.listdir(tmp_path)) == ["out"]
 
 
 def test_a_failed_replacement_keeps_the_old(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    prepare(FIXTURE, out)
+    made(FIXTURE, out)
     damaged = FIXTURE / "damaged" / "general-bad_data_crc"
     assert "damaged" in refused(tmp_path, str(damaged), str(out), "--force")
     assert len(all_episodes(out)) == 11
@@ -443,7 +476,7 @@ def test_a_source_inside_the_output_is_refused(tmp_path: Path) -> None:
 
 
 def test_show_colours_exactly_the_trained_words(tmp_path: Path) -> None:
-    prepare(FIXTURE, tmp_path / "out", split=FIXTURE / STYLES[0])
+    made(FIXTURE, tmp_path / "out", split=FIXTURE / STYLES[0])
     console = Console(width=100, record=True, color_system="truecolor", file=io.StringIO())
     prepared = Prepared.open(tmp_path / "out")
     episode = show(prepared, 1, "train", tmp_path / "strip.png", Grammar(screens=4), console)
@@ -461,7 +494,7 @@ def test_show_colours_exactly_the_trained_words(tmp_path: Path) -> None:
 
 
 def test_show_names_what_is_not_there(tmp_path: Path) -> None:
-    prepare(FIXTURE, tmp_path / "out", split=FIXTURE / STYLES[0])
+    made(FIXTURE, tmp_path / "out", split=FIXTURE / STYLES[0])
     prepared = Prepared.open(tmp_path / "out")
     for index in (4, -1):
         with pytest.raises(ValueError, match="it has 4"):
@@ -529,7 +562,7 @@ def test_real_episodes_go_all_the_way(tmp_path: Path) -> None:
     source.mkdir()
     write_shard(source / "real-00000-of-00001", map(to_example, records))
     assert len(list(read_records(source / "real-00000-of-00001"))) == 9
-    report = prepare(source, out, codec="png")
+    report = made(source, out, codec="png")
     assert (report["episodes"], report["steps"], report["dropped_steps"]) == (2, 9, {})
     assert report["notes"] == {
         "episodes with missing steps": 1,

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.aitw import BadRecord, Record, parse_record, to_example
+from data_prep.aitw import BadRecord, parse_record, to_example
 from data_prep.example import make_example, parse_example
+from data_prep.record import Record
 from data_prep.tfrecord import MAX_RECORD, DamagedShard, _checksum, read_records, write_shard
 from uivlm.episode import Element
 

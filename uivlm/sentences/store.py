@@ -90,11 +90,11 @@ def read_step(row: dict[str, Any]) -> Step:
     return Step(Screen(decode_image(row["image"]["bytes"]), elements), action)
 
 
-def encode_image(pixels: NDArray[np.uint8], codec: str) -> bytes:
-    """A screen as `jpeg` (quality 90, full colour resolution) or `png` (without loss)."""
+def encode_image(pixels: NDArray[np.uint8], codec: str, quality: int = 90) -> bytes:
+    """A screen as `jpeg` (of a quality from 1 to 100, full colour resolution) or `png` (without loss)."""
     match codec:
         case "jpeg":
-            packed = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), 90, colorsubsampling="444")
+            packed = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality, colorsubsampling="444")
             return bytes(packed)
         case "png":
             file = io.BytesIO()

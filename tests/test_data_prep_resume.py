@@ -1,0 +1,178 @@
+"""A run that is stopped, wherever and by whatever, goes on and ends with the bytes of one that was not."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_data_prep import refused
+
+from data_prep import __main__ as stage
+from data_prep.__main__ import prepare
+from data_prep.aitw import to_example
+from data_prep.record import Record
+from data_prep.tfrecord import write_shard
+from data_prep.work import Kept
+
+ROOT = Path(__file__).parents[1]
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Episodes whose steps lie in two shards each, so that both passes have something to gather."""
+    folder = tmp_path_factory.mktemp("source")
+    for shard in range(12):
+        steps = [(shard // 2, t) for t in range(shard % 2, 40, 2)]
+        examples = [to_example(step(f"{episode}", t, 40)) for episode, t in steps]
+        write_shard(folder / f"general-{shard:05d}-of-00012", examples)
+    return folder
+
+
+def step(episode_id: str, t: int, length: int) -> Record:
+    pixels = np.random.default_rng(t).integers(0, 255, (160, 80, 3), np.uint8)
+    return Record(
+        episode_id, t, length, "a goal", 33, "PIXEL", "a/b", pixels, (), 4, (0.5, 0.5), (0.5, 0.5), ""
+    )
+
+
+def command(source: Path, out: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "data_prep", str(source), str(out), "--codec", "png", *more]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def killed_after(seconds: float, arguments: list[str]) -> None:
+    """Start the command and take it down with all its workers."""
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_killed_twenty_times_it_ends_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    start = time.perf_counter()
+    subprocess.run(
+        command(source, tmp_path / "whole", "--workers", "2"), cwd=ROOT, check=True, capture_output=True
+    )
+    usual = time.perf_counter() - start
+    moments, out = random.Random(4), tmp_path / "out"
+    kept = 0
+    for _ in range(KILLS):
+        killed_after(moments.uniform(0.3, 1.1) * usual, command(source, out, "--workers", "2"))
+        kept += bool(list(tmp_path.glob("out.part/spill/*.json")))
+    assert kept, "no kill came while there was something to lose"
+    if not out.exists():
+        done = subprocess.run(command(source, out), cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert content(out) == content(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path)) == ["out", "whole"]
+
+
+@pytest.mark.parametrize("at", range(1, 40, 3))
+def test_stopped_at_any_change_of_a_name(
+    at: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder gets its name by a renaming: stop at one, then go on."""
+    out, first, two = tmp_path / "out", tmp_path / "first", tmp_path / "two"
+    first.mkdir()
+    for name in sorted(os.listdir(source))[:4]:
+        os.link(source / name, first / name)
+    prepare(first, two)
+    prepare(first, out, kept=Kept(bins=50))  # older data, to be replaced
+    calls = 0
+
+    def stops(self: Path, target: Path, real: object = Path.replace) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise KeyboardInterrupt
+        return real(self, target)  # type: ignore[operator, no-any-return]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stops)
+        patch.setattr(Path, "rename", lambda self, target: stops(self, target, os.rename))
+        try:
+            prepare(first, out, force=True)
+        except KeyboardInterrupt:
+            assert calls == at
+    if (tmp_path / "out.part").exists():
+        prepare(first, out, force=True)
+    assert content(out) == content(two)
+    assert sorted(os.listdir(tmp_path)) == ["first", "out", "two"]
+
+
+def test_what_was_read_is_not_read_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "write_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tmp_path / "out")
+    monkeypatch.undo()
+    for path in source.iterdir():  # the same names and sizes, nothing to read
+        (tmp_path / path.name).write_bytes(bytes(path.stat().st_size))
+    monkeypatch.setattr(stage, "spill_part", interrupted)
+    assert prepare(source, tmp_path / "out")["steps"] == 240
+
+
+def interrupted(job: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_other_settings_or_sources_may_not_go_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "spill_part", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tmp_path / "out")
+    monkeypatch.undo()
+    sentence = refused(tmp_path, str(source), str(tmp_path / "out"), "--bins", "50")
+    assert "out.part holds an unfinished run with other settings (kept)" in sentence
+    one = next(source.iterdir())
+    assert "(parts)" in refused(tmp_path, str(one), str(tmp_path / "out"))
+    assert prepare(source, tmp_path / "out")["steps"] == 240
+
+
+def test_two_runs_do_not_make_the_same_folder(source: Path, tmp_path: Path) -> None:
+    with stage.opened(tmp_path / "out", {}, False):
+        assert "another run is making" in refused(tmp_path, str(source), str(tmp_path / "out"))
+
+
+def test_a_full_disk_keeps_what_is_done(source: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    arguments = command(source, tmp_path / "out", "--workers", "1")
+    before = content(source)
+    done = subprocess.run(
+        arguments, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=_no_large_files
+    )
+    assert done.returncode == 2
+    (sentence,) = done.stderr.strip().splitlines()
+    assert "no room left" in sentence
+    assert "goes on there" in sentence
+    assert not (tmp_path / "out").exists()
+    assert content(source) == before
+    subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True)
+    assert sorted(os.listdir(tmp_path)) == ["out"]
+
+
+def _no_large_files() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+
+def test_an_output_that_cannot_be(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    sentence = refused(tmp_path, str(source), str(tmp_path / "file" / "out"))
+    assert "Not a directory" in sentence
