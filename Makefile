@@ -2,6 +2,7 @@
 #   SOURCE  recorded episodes: a folder of shards      DATA    prepared data         RECIPE  a recipe's name or file
 #   CKPT    a checkpoint folder                        AGENT   a URL or a checkpoint  DEVICE  sim or adb
 #   OUT     where the result goes                      GOAL    what to do             PORT, SEED, INDEX
+#   FORMAT  how they were recorded: aitw, seeclick, aitz, androidcontrol, showui, jsonl or trace
 #   SPLIT   a list of episodes for train and test; default: SOURCE/split.json, if it is there
 #   LIMIT   data, eval: most episodes; run: most steps; live: goals
 SHELL := /bin/bash
@@ -18,6 +19,7 @@ DATA ?= runs/data
 CKPT ?= runs/$(RECIPE)
 SOURCE ?= runs/shards
 SPLIT ?=
+FORMAT ?= aitw
 OUT ?=
 GOAL ?=
 DEVICE ?= sim
@@ -91,7 +93,7 @@ demo: setup ## the whole path on simulated episodes: data, training, evaluation,
 	$(UIVLM) demo --seed $(SEED) $(if $(OUT),--out "$(OUT)")
 
 data: setup $(NEEDS_SOURCE) ## prepared data in OUT from the shards in SOURCE
-	$(PY) -m data_prep "$(SOURCE)" "$(or $(OUT),$(DATA))" $(SPLIT_OPTION) $(if $(LIMIT),--limit $(LIMIT))
+	$(PY) -m data_prep "$(SOURCE)" "$(or $(OUT),$(DATA))" --format $(FORMAT) $(SPLIT_OPTION) $(if $(LIMIT),--limit $(LIMIT))
 
 finetune: setup $(NEEDS_DATA) ## a checkpoint in OUT by RECIPE on DATA
 	$(UIVLM) train "$(RECIPE)" --set "data.folder=$(DATA)" --set train.seed=$(SEED) --out "$(or $(OUT),runs/$(notdir $(basename $(RECIPE))))"

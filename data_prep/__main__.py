@@ -25,8 +25,10 @@ from data_prep.index import Index, read_index, sentences
 from data_prep.reader import Format, reader
 from data_prep.record import Part
 from data_prep.report import make_report, print_report
+from data_prep.report_page import PAGE, write_page
 from data_prep.spill import Job, spill_part
 from data_prep.split import EXAMPLES, HASH_RULE, SPLITS, Choice, SplitRule, read_shares, read_split
+from data_prep.tokens import Counter, count, counters
 from data_prep.work import Kept, Work, choice_settings, discard, opened, publish, read_json, write_json
 from data_prep.write import fingerprint, plan_files, write_file
 from uivlm.actions.language import Language
@@ -69,6 +71,9 @@ def main(
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most so many episodes, whole ones first.")
     ] = None,
+    tokens: Annotated[
+        list[str] | None, typer.Option(help="A recipe whose tokens the report counts; may be said again.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
     engine: Annotated[
         Engine, typer.Option(help="ray: many machines, with OUT on a disk they share.")
@@ -83,10 +88,20 @@ def main(
         choice = Choice(read_split(split), frozenset(subset or ()), read_shares(share or ()), seed)
         kept = Kept(bins, codec, quality, height)
         report = prepare(
-            source, out, format, choice, kept, gaps, limit, workers or os.cpu_count() or 1, engine, force
+            source,
+            out,
+            format,
+            choice,
+            kept,
+            gaps,
+            limit,
+            tokens or (),
+            workers or os.cpu_count() or 1,
+            engine,
+            force,
         )
         print_report(report, screen)
-        screen.print(f"Written to {out}", markup=False)
+        screen.print(f"Written to {out}; to look at: {out / PAGE}", markup=False, soft_wrap=True)
     if report["damaged"]:
         raise typer.Exit(INCOMPLETE)
 
@@ -99,6 +114,7 @@ def prepare(
     kept: Kept = Kept(),  # noqa: B008  # frozen
     gaps: Gaps = "keep-prefix",
     limit: int | None = None,
+    tokens: Sequence[str] = (),
     workers: int = 1,
     engine: Engine = "pool",
     force: bool = False,
@@ -107,6 +123,7 @@ def prepare(
     network or a worker failed; what is done is kept beside OUT, and the same call goes on there.
     """
     Language(kept.bins)
+    models = counters(tokens)
     parts = reader(format).find(str(source))
     if not is_url(str(source)) and Path(source).resolve().is_relative_to(out.resolve()):
         raise ValueError(f"the source {source} lies inside the output folder {out}: name another folder")
@@ -116,6 +133,7 @@ def prepare(
         "kept": asdict(kept),
         "gaps": gaps,
         "limit": limit,
+        "tokens": list(tokens),
         "parts": [[part.name, part.stamp] for part in parts],
     }
     with opened(out, settings, force) as work:
@@ -123,7 +141,7 @@ def prepare(
             with Progress(console=errors, transient=True) as progress:
                 run = _Run(work, progress, workers, engine)
                 try:
-                    _make(run, parts, str(source), format, choice, kept, gaps, limit)
+                    _make(run, parts, str(source), format, choice, kept, gaps, limit, models)
                 except ValueError:
                     discard(work)
                     raise
@@ -160,6 +178,7 @@ def _make(
     kept: Kept,
     gaps: Gaps,
     limit: int | None,
+    models: Sequence[Counter],
 ) -> None:
     """All that OUT will hold, in the work folder."""
     work = run.work
@@ -171,11 +190,14 @@ def _make(
     plan = plan_episodes(index, choice, gaps, limit)
     if not plan.episodes:
         raise ValueError(_nothing_left(source, plan))
-    count, files = plan_files(plan.episodes, index, work)
-    written = list(run.each("writing episodes", write_file, files, count))
+    num_files, files = plan_files(plan.episodes, index, work)
+    written = list(run.each("writing episodes", write_file, files, num_files))
     report = make_report(plan, index, choice, gaps, told, len(parts), _unusable(work, told, plan))
-    write_json(work, work.data / REPORT, report)
     write_json(work, work.data / META, _meta(plan, index, report, written, told, kept, choice))
+    if models:
+        report["tokens"] = count(models, work.data)
+    write_page(work.data, report)
+    write_json(work, work.data / REPORT, report)
 
 
 def _read(run: _Run, jobs: list[Job], stop: Stop) -> list[dict[str, Any]]:

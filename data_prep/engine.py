@@ -3,6 +3,7 @@
 With one worker nothing is started and everything happens here. Results do not depend on the engine or its workers.
 """
 
+import logging
 import multiprocessing
 import os
 from collections import deque
@@ -11,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 Engine = Literal["pool", "ray"]
@@ -63,11 +65,11 @@ def _ray(
     """A Ray cluster: the one that RAY_ADDRESS names, else one made here. Killed workers are replaced."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError:
         raise ValueError("--engine ray needs Ray: pip install 'uivlm[cluster]'") from None
-    far = bool(os.environ.get("RAY_ADDRESS"))
-    ray.init(**({} if far else {"num_cpus": workers}), include_dashboard=False, log_to_driver=False)
+    here = None if os.environ.get("RAY_ADDRESS") else workers
+    ray.init(num_cpus=here, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     task = ray.remote(max_retries=TRIES)(work)
     try:
         yield lambda job: partial(ray.get, task.remote(job))

@@ -4,8 +4,11 @@ A local path is read by the system, anything with `://` by fsspec (gs:// needs t
 a far file is read as a stream.
 """
 
+import re
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
+
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")  # name, number, how many; no extension
 
 
 class Listed(NamedTuple):
@@ -31,6 +34,14 @@ def open_binary(where: str) -> BinaryIO:
 def list_files(source: str) -> list[Listed]:
     """The file that `source` names, or every file in the folder and its folders, by name. ValueError if neither."""
     return sorted(_listed_far(source) if is_url(source) else _listed_near(Path(source)))
+
+
+def list_shards(source: str) -> list[Listed]:
+    """The file that `source` names, whatever its name; or of a folder the files named like shards, `x-00000-of-00321`."""
+    listed = list_files(source)
+    if len(listed) == 1 and listed[0].where.rstrip("/").endswith(source.rstrip("/")):
+        return listed
+    return [file for file in listed if SHARD.fullmatch(file.name.rsplit("/", 1)[-1])]
 
 
 def _listed_near(source: Path) -> list[Listed]:

@@ -92,14 +92,15 @@ def _rows(job: Job, choice: Choice) -> Iterator[dict[str, Any]]:
 
 
 def _row(record: Record, language: Language, kept: Kept) -> dict[str, Any]:
+    action = record.action
     try:
-        words = language.say(record.action)
+        words = language.say(action)
     except ValueError as error:
         raise Unusable(
             "an action without words", f"step {record.step_id} of {record.episode_id}: {error}"
         ) from None
     pixels = _at_most(record.pixels, kept.height)
-    kind = type(record.action).__name__.lower()
+    kind = type(action).__name__.lower()
     return {
         "episode_length": record.episode_length,
         "goal": record.goal,

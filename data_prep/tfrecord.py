@@ -15,7 +15,8 @@ from zlib_ng import zlib_ng
 
 from data_prep.files import open_binary
 
-PIECE = 1 << 20  # bytes read from the file, and inflated, at a time
+READ = 1 << 15  # bytes read from the file at a time
+PIECE = 1 << 18  # bytes inflated at a time; more of either leaves the processor's cache
 MAX_RECORD = 1 << 28  # bytes; a raw 4320 x 7680 screen is 95 MiB
 GZIP = 31  # zlib's window bits for a gzip header and trailer
 GZIP_MAGIC = b"\x1f\x8b"
@@ -91,13 +92,11 @@ def _record(stream: "_Stream") -> bytes | None:
         raise _BrokenError(
             "record too long", f"a record of {length} bytes is more than the {MAX_RECORD} that make sense"
         )
-    body = stream.take(length + 4)
-    if len(body) < length + 4:
-        raise _BrokenError(
-            "truncated record", f"it ends after {len(body)} of the record's {length + 4} bytes"
-        )
-    data = body[:length]
-    if _checksum(data) != body[length:]:
+    data, checksum = stream.take(length), stream.take(4)
+    if len(checksum) < 4:
+        there = len(data) + len(checksum)
+        raise _BrokenError("truncated record", f"it ends after {there} of the record's {length + 4} bytes")
+    if _checksum(data) != checksum:
         raise _BrokenError("data checksum", "the checksum of the record's data does not match")
     return data
 
@@ -134,13 +133,13 @@ class _Stream:
 
 def _inflate(file: BinaryIO) -> Iterator[bytes]:
     """The content of a gzip file in pieces of at most PIECE bytes. Concatenated gzip members are one content."""
-    raw = file.read(PIECE)
+    raw = file.read(READ)
     if not raw.startswith(GZIP_MAGIC):
         what = f"it begins with {raw[:4].hex(' ')}" if raw else "it is empty"
         raise _BrokenError("not gzip", f"this is no gzip file, {what}")
     while raw:
         if len(raw) < 2:
-            raw += file.read(PIECE)
+            raw += file.read(READ)
         if not raw.startswith(GZIP_MAGIC):
             raise _BrokenError(
                 "trailing garbage", "bytes that are not gzip follow the end of the gzip stream"
@@ -156,7 +155,7 @@ def _inflate(file: BinaryIO) -> Iterator[bytes]:
             if piece:
                 yield piece
             raw = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-            raw = raw or file.read(PIECE)
+            raw = raw or file.read(READ)
 
 
 def _gzip_error(error: Exception) -> _BrokenError:

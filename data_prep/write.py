@@ -84,15 +84,16 @@ def write_file(file: File) -> dict[str, Any]:
 def _write(file: File, path: Path) -> None:
     reader = lru_cache(maxsize=64)(_reader)  # open files go with this call
 
-    def spilled(row: Row) -> pa.RecordBatch:
-        batch = reader(file.work.spill(row.part)).get_batch(row.row // ROW_GROUP)
-        return batch.slice(row.row % ROW_GROUP, 1).select(RECORDED.names)
+    @lru_cache(maxsize=64)  # an episode's rows mostly lie together
+    def spilled(part: int, group: int) -> pa.RecordBatch:
+        return reader(file.work.spill(part)).get_batch(group).select(RECORDED.names)
 
     compression = {field: "none" if field.startswith("image") else "zstd" for field in _leaves(SCHEMA)}
     with pq.ParquetWriter(path, SCHEMA, compression=compression, use_dictionary=["subset", "goal"]) as writer:
         for start in range(0, len(file.rows), ROW_GROUP):
             rows = file.rows[start : start + ROW_GROUP]
-            found = pa.Table.from_batches([spilled(row) for row in rows])
+            places = [(row.part, *divmod(row.row, ROW_GROUP)) for row in rows]
+            found = pa.Table.from_batches([spilled(part, group).slice(at, 1) for part, group, at in places])
             placed = [[file.split] * len(rows), [row.t for row in rows]]
             columns = [pa.array(values, field.type) for values, field in zip(placed, PLACED, strict=True)]
             writer.write_table(pa.table([*columns, *found.columns], SCHEMA), row_group_size=ROW_GROUP)

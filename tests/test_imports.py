@@ -49,7 +49,9 @@ ALLOWED = {
     "uivlm.demo": ("",),
     "uivlm.wiring": ("",),
     "uivlm.__main__": ("cli",),
-    "data_prep": ("actions", "episode", "sentences", "devices.sim"),
+    "data_prep": ("actions", "episode", "sentences", "page", "picture", "devices.sim"),
+    # counts tokens as `uivlm plan` does; imports torch only where a recipe is named
+    "data_prep.tokens": ("models", "recipe", "sentences"),
     "recipes": ("recipe",),
 }
 NOBODY_IMPORTS = (

@@ -7,13 +7,12 @@ direction word. The accessibility trees and step instructions are not read.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from data_prep.example import Values, parse_example
-from data_prep.files import list_files, open_binary
+from data_prep.files import list_shards, open_binary
 from data_prep.formats.reading import (
     BAD_EPISODE,
     BAD_STEP,
@@ -38,16 +37,10 @@ SPLITS_FILE = "splits.json"  # {train|validation|test: [episode ids]}, beside th
 # Google's files have no `swipe`; copies of them do, with two points (x, y) in pixels.
 POSSIBLE = ("click", "swipe", "input_text", "navigate_back", "navigate_home")
 
-_NAME = re.compile(r"(?:.*/)?[^/]+-\d{5}-of-\d{5}")
-
 
 def find(source: str) -> list[Part]:
     """Every file of episodes in the folder and its folders, in order of name; or the one file named."""
-    files = list_files(source)
-    alone = len(files) == 1 and files[0].where.rstrip("/").endswith(source.rstrip("/"))
-    parts = [
-        Part(file.name, file.where, str(file.size)) for file in files if alone or _NAME.fullmatch(file.name)
-    ]
+    parts = [Part(file.name, file.where, str(file.size)) for file in list_shards(source)]
     if not parts:
         raise ValueError(
             f"no file of {source} is named like android_control-00000-of-00020, without extension"

@@ -146,6 +146,12 @@ class Episodes(Sequence[Episode]):
         steps = tuple(read_step(row) for row in rows)
         return Episode(place.id, rows[0]["goal"], place.subset, steps)
 
+    def encoded(self, index: int) -> list[bytes]:
+        """The screens of an episode as they lie on disk, jpeg or png."""
+        place = self.places[index]
+        rows = _rows(self.folder / place.shard, place.row, place.num_rows)
+        return [row["image"]["bytes"] for row in rows]
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

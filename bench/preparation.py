@@ -1,0 +1,195 @@
+"""Images a second and core of data preparation: against the sum of its parts and what users have; memory of a worker.
+
+Drawn screens in AITW's format; all figures come from one run, in turns, the best of each. The ratios are what counts.
+"""
+
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from rich.console import Console
+from rich.table import Table
+from zlib_ng import zlib_ng
+
+from data_prep.__main__ import EVERYTHING, prepare
+from data_prep.aitw import parse_record, to_example
+from data_prep.example import parse_example
+from data_prep.formats.aitw import SUBSETS, find
+from data_prep.record import Record
+from data_prep.spill import Job, spill_part
+from data_prep.tfrecord import GZIP, read_records, write_shard
+from data_prep.work import Kept, Work, choice_settings, write_json
+from uivlm.episode import Element
+from uivlm.sentences.store import encode_image
+
+SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 3  # records a shard, steps an episode
+HEIGHT, WIDTH = 732, 412  # pixels
+LETTERS = list("etaoinshrdlucmfwypvbgkjqxzETAOINSRDLC0123456789.,-")
+FONTS = [ImageFont.load_default(size) for size in range(11, 17)]
+PARTS = ("gunzip", "checksum", "parse", "encode")
+FLOOR, WHOLE, PASS_1 = "the floor: their sum", "our whole stage, one worker", "its pass 1 alone"
+THEIRS = "tfrecord + Pillow, JPEG files"
+Times = NDArray[np.float64]  # [2] CPU and wall time, ms an image
+
+
+def main() -> None:
+    cores, load, console = len(os.sched_getaffinity(0)), os.getloadavg()[0], Console(width=110)
+    with tempfile.TemporaryDirectory() as name:
+        folder, out = Path(name), Path(name) / "out"
+        shards = [folder / f"general-{i:05d}-of-{SHARDS:05d}" for i in range(SHARDS)]
+        with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+            console.print("\n".join(pool.map(_draw, shards)))
+        long = folder / "long-00000-of-00001"  # gzip files after each other are a gzip file
+        long.write_bytes(b"".join(shard.read_bytes() for shard in shards))
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+            peaks = list(
+                pool.map(_peak, (shards[0], long), (out / "short", out / "long"))
+            )  # first: a big parent would count
+        (source := folder / "source").mkdir()
+        for shard, subset in product(shards, SUBSETS):
+            (source / shard.name.replace("general", subset)).symlink_to(shard)
+        runs = [_run(shards, source, out) for _ in range(RUNS)]
+        two = _two_workers(source, out) if cores > 1 and load < cores - 1.5 else None
+    best = {what: np.min([run[what] for run in runs], axis=0) for what in runs[0]}
+    console.print(_table(best))
+    ratio = f"{two:.2f}" if two else "not measured"
+    console.print(f"two workers / one: {ratio} ({cores} cores, load {load:.1f} at the start)")
+    console.print(f"a worker's memory: {peaks[0]:.0f} MB, on a shard {SHARDS} times as long {peaks[1]:.0f}")
+
+
+def _draw(path: Path) -> str:
+    """Make a shard; what it is like."""
+    rng = np.random.default_rng(int(path.name.split("-")[1]))
+    words = np.array(["".join(rng.permutation(LETTERS)[: 2 + i % 8]) for i in range(500)])
+    coarse = Image.fromarray(rng.integers(0, 256, (75, 75, 3), np.uint8)).resize((900, 900))
+    grain = rng.normal(0, 2, (900, 900, 1))
+    photo = Image.fromarray((np.asarray(coarse) + grain).clip(0, 255).astype(np.uint8))
+    screens = [_screen(rng, words, photo) for _ in range(RECORDS)]
+    boxes, at = tuple(Element(i / 25, 0.1, 0.04, 0.5, str(words[i]), "TEXT") for i in range(20)), (0.25, 0.5)
+    rest = boxes, 4, at, at, ""
+    write_shard(path, (to_example(
+        Record(f"{path.name}.{i // STEPS}", i % STEPS, STEPS, "open it", 31, "phone", "a.b", screen, *rest)
+    ) for i, screen in enumerate(screens)), level=6)  # fmt: skip
+    ratio = RECORDS * HEIGHT * WIDTH * 3 / path.stat().st_size
+    jpeg = sum(len(encode_image(screen, "jpeg")) for screen in screens) / RECORDS / 1000
+    return (
+        f"{path.name}: {RECORDS} of {WIDTH} x {HEIGHT}, gzip level 6 {ratio:.1f} : 1, {jpeg:.0f} KB as JPEG"
+    )
+
+
+def _screen(rng: np.random.Generator, words: NDArray[np.str_], photo: Image.Image) -> NDArray[np.uint8]:
+    """Flat areas, lines of text and pieces of the photo: compresses like AITW's screens."""
+    paper, card, bar, ink = (tuple(rng.integers(low, low + 56, 3).tolist()) for low in (200, 180, 90, 20))
+    image = Image.new("RGB", (WIDTH, HEIGHT), paper)
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((0, 0, WIDTH, 56), bar)
+    y = 64
+    while y < HEIGHT:
+        tall, left, size = int(rng.integers(40, 110)), 12, int(rng.integers(11, 17))
+        if rng.random() < 0.3:
+            draw.rectangle((0, y, WIDTH, y + tall), card)
+        if rng.random() < 0.5:
+            left = x = int(rng.integers(80, 180))
+            image.paste(photo.crop((x, y, x + left - 14, y + tall - 12)), (8, y + 3))
+        font = FONTS[size - 11]
+        for line in range(y, y + tall - 14, round(1.3 * size)):
+            most = int((WIDTH - left) / size * rng.uniform(0, 1.9))
+            draw.text((left, line), " ".join(rng.choice(words, 12))[:most], ink, font)
+        y += tall + int(rng.integers(45))
+    return np.asarray(image)
+
+
+def _run(shards: Sequence[Path], source: Path, out: Path) -> dict[str, Times]:
+    """Everything once. `source` holds every shard once a subset: more to measure, nothing more to draw."""
+    took = {part: np.zeros(2) for part in PARTS}
+    for shard in shards:
+        took["gunzip"] += _timed(_gunzip, shard)
+        for data in read_records(shard):
+            pixels = parse_record(data).pixels
+            took["checksum"] += _timed(google_crc32c.value, data)
+            took["parse"] += _timed(parse_example, data)
+            took["encode"] += _timed(encode_image, pixels, "jpeg")
+    took[WHOLE] = _timed(prepare, source, out / "whole") / len(SUBSETS)
+    took[PASS_1] = _timed(_pass_1, source, out / "pass 1") / len(SUBSETS)
+    if find_spec("tfrecord"):
+        took[THEIRS] = _timed(_theirs, shards, out)
+    shutil.rmtree(out)
+    return {what: ms / (len(shards) * RECORDS) for what, ms in took.items()}
+
+
+def _timed(work: Callable[..., object], *args: object) -> Times:
+    """The ms that a call takes."""
+    began = time.process_time(), time.perf_counter()
+    work(*args)
+    return 1000 * np.subtract((time.process_time(), time.perf_counter()), began)
+
+
+def _gunzip(shard: Path) -> None:
+    inflate = zlib_ng.decompressobj(GZIP)
+    with shard.open("rb") as file:
+        while piece := file.read(1 << 15):
+            inflate.decompress(piece)
+
+
+def _pass_1(source: Path, folder: Path) -> None:
+    work = Work(folder)
+    (folder / "spill").mkdir(parents=True)
+    write_json(work, work.settings, {"choice": choice_settings(EVERYTHING)})
+    for i, part in enumerate(find(str(source))):
+        spill_part(Job(i, "aitw", part, work, Kept()))
+
+
+def _theirs(shards: Sequence[Path], folder: Path) -> None:
+    """The usual script: every screen becomes a file, and no checksum is checked."""
+    load = import_module("tfrecord").tfrecord_loader
+    for shard in shards:
+        for i, row in enumerate(load(str(shard), None, compression_type="gzip")):
+            pixels = np.frombuffer(row["image/encoded"], np.uint8).reshape(HEIGHT, WIDTH, 3)
+            Image.fromarray(pixels).save(folder / f"{shard.name}.{i}.jpg", quality=90, subsampling=0)
+
+
+def _two_workers(source: Path, out: Path) -> float:
+    """How many times as fast two workers are by the wall clock, their start included."""
+    wall = {1: 0.0, 2: 0.0}
+    for i, workers in enumerate((1, 2) * RUNS):
+        wall[workers] += _timed(partial(prepare, workers=workers), source, out / f"{i}")[1]
+    return wall[1] / wall[2]
+
+
+def _peak(shard: Path, out: Path) -> float:
+    """The most memory of this process, MB, when it has prepared a shard."""
+    prepare(shard, out)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def _table(best: dict[str, Times]) -> Table:
+    best = best | {FLOOR: np.sum([best[part] for part in PARTS], axis=0)}
+    table = Table("", title=f"JPEG of quality 90, 4:4:4; best of {RUNS} runs in turns")
+    for head in ("CPU ms an image", "wall ms an image", "images/s/core", "/ floor", "ours / it"):
+        table.add_column(head, justify="right")
+    for what in (*PARTS, FLOOR, WHOLE, PASS_1, THEIRS):
+        if what in best:
+            cpu, wall = best[what]
+            cells = cpu, wall, 1000 / cpu, best[FLOOR][0] / cpu, cpu / best[WHOLE][0]
+            table.add_row(what, *(f"{number:.2f}" for number in cells[: 3 if what in PARTS else 5]))
+        else:
+            table.add_row(what, "not installed: pip install tfrecord")
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Prepared data as chats: every action once, every screen where it was seen, readable by others' loaders."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_data_prep import FIXTURE, STYLES, made, record
+from typer.testing import CliRunner
+
+from data_prep import messages
+from data_prep.tfrecord import write_shard
+from uivlm.actions.language import Language
+from uivlm.sentences.sentence import Grammar
+from uivlm.sentences.store import Prepared
+
+GOLDEN_SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    made(FIXTURE, folder / "out", split=FIXTURE / STYLES[0])
+    return folder / "out"
+
+
+def lines(out: Path, split: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / f"{split}.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("form", ["tags", "parts"])
+@pytest.mark.parametrize("screens", [1, 2, 8])
+def test_every_action_is_answered_once_after_its_screen(
+    form: Any, screens: int, data: Path, tmp_path: Path
+) -> None:
+    messages.write_messages(data, tmp_path / "out", Grammar(100, screens), form)
+    prepared = Prepared.open(data)
+    for split in GOLDEN_SPLITS:
+        episodes = list(prepared.episodes(split))
+        gold = [step.action for episode in episodes for step in episode.steps]
+        answers, last_screens = [], []
+        for each in lines(tmp_path / "out", split):
+            seen = 0
+            for turn in each["messages"]:
+                said = turn["content"] if form == "tags" else "".join(p["text"] for p in turn["content"])
+                shown = (
+                    said.count("<image>")
+                    if form == "tags"
+                    else sum(p["type"] == "image" for p in turn["content"])
+                )
+                seen += shown
+                if turn["role"] == "assistant":
+                    assert shown == 0
+                    answers.append(Language().parse(said))
+                    last_screens.append(each["images"][seen - 1])
+            assert seen == len(each["images"])
+            assert [turn["role"] for turn in each["messages"]] == ["user", "assistant"] * (
+                len(each["messages"]) // 2
+            )
+            assert episodes[int(Path(each["images"][0]).name[:6])].goal in json.dumps(
+                each, ensure_ascii=False
+            )
+        assert answers == [Language().parse(Language().say(action)) for action in gold]
+        kept = [screen for i in range(len(episodes)) for screen in prepared.episodes(split).encoded(i)]
+        assert [(tmp_path / "out" / name).read_bytes() for name in last_screens] == kept
+
+
+def test_the_datasets_library_reads_it(data: Path, tmp_path: Path) -> None:
+    import datasets
+
+    messages.write_messages(data, tmp_path / "out", Grammar(), "parts")
+    read = datasets.load_dataset(
+        "json",
+        data_files=str(tmp_path / "out" / "train.jsonl"),
+        cache_dir=str(tmp_path / "cache"),
+        split="train",
+    )
+    assert read.to_list() == lines(tmp_path / "out", "train")
+    told = json.loads((tmp_path / "out" / "dataset_info.json").read_text())
+    assert told["uivlm_train"]["columns"] == {"messages": "messages", "images": "images"}
+    assert sorted(told) == [f"uivlm_{split}" for split in sorted(GOLDEN_SPLITS)]
+
+
+def test_words_that_look_like_a_screen_are_left_out_and_told(tmp_path: Path) -> None:
+    shard = tmp_path / "general-00000-of-00001"
+    write_shard(shard, [record("1", 0, 1, goal="type <image> here"), record("2", 0, 1)])
+    split = tmp_path / "split.json"
+    split.write_text('{"train": ["1", "2"]}')
+    made(shard, tmp_path / "data", split=split)
+    result = CliRunner().invoke(_app(), [str(tmp_path / "data"), str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "train: 1 sentences, 1 left out: their words hold <image>" in result.output
+    assert len(lines(tmp_path / "out", "train")) == 1
+    messages.write_messages(tmp_path / "data", tmp_path / "parts", Grammar(), "parts")
+    assert "type <image> here" in lines(tmp_path / "parts", "train")[0]["messages"][0]["content"][0]["text"]
+
+
+def test_bad_input_is_one_sentence(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for arguments, says in (
+        ([str(tmp_path / "none"), str(tmp_path / "out")], "there is no folder"),
+        ([str(data), str(tmp_path / "full")], "not an empty folder"),
+    ):
+        result = CliRunner().invoke(_app(), arguments)
+        assert result.exit_code == 2
+        assert len(result.output.strip().splitlines()) == 1
+        assert re.search(says, result.output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+
+
+def _app() -> Any:
+    import typer
+
+    app = typer.Typer()
+    app.command()(messages.main)
+    return app
