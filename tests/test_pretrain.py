@@ -20,7 +20,7 @@ from uivlm.lessons import kinds
 from uivlm.lessons.kinds import Target, turn
 from uivlm.lessons.lesson import by_hand, lesson
 from uivlm.lessons.pieces import Answer, Ask, Lesson, Show
-from uivlm.lessons.shelf import Shelf, page_without
+from uivlm.lessons.shelf import Shelf, count, page_without
 from uivlm.lessons.words import CATEGORIES, FILLING, RELATED, SERIES, SIGNS, THINGS, TYPING, vocabulary
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.llama_vit import TINY, LlamaVit, Reader
@@ -140,21 +140,36 @@ def test_what_belongs_to_a_label_leads_to_it(shelf: Shelf) -> None:
 
 
 def test_of_a_series_the_later_ones_lie_to_the_right(shelf: Shelf) -> None:
-    rng, ways = Random(4), set()
+    """Another one is passed by in the right direction; on the wanted one what was named with it is tapped."""
+    rng, seen = Random(4), set()
     series = {one: i for some in SERIES for i, one in enumerate(some)}
     for _ in range(60):
         steps = turn(rng, shelf)
-        goal, shown, answer = (next(steps) for _ in range(3))
+        goal = next(steps)
         assert isinstance(goal, Ask)
-        assert isinstance(shown, Show)
-        assert shown.spot is not None
-        assert isinstance(answer, Answer)
-        assert isinstance(answer.action, Swipe)
-        wanted = next(word for word in goal.text.split() if word in series)
-        later = series[wanted] > series[shown.spot.words[0]]
-        assert (answer.action.end.x < answer.action.start.x) == later
-        ways.add(later)
-    assert ways == {True, False}
+        asked = goal.text.split()
+        for _ in range(4):
+            shown, answer = next(steps), next(steps)
+            assert isinstance(shown, Show)
+            assert isinstance(answer, Answer)
+            assert shown.spot is not None
+            here = [one for one in series if one in asked and count(shelf.pages[shown.page], one)]
+            match answer.action:
+                case Swipe(start, end):
+                    wanted = next(word for word in asked if word in series)
+                    later = series[wanted] > series[shown.spot.words[0]]
+                    assert (end.x < start.x) == later
+                    seen.add(later)
+                case Finish("complete"):
+                    assert here
+                    assert shown.spot.words == (here[0],)
+                    seen.add("there")
+                case Tap(at):
+                    assert here
+                    assert at == shown.spot.at
+                    assert " ".join(shown.spot.words) in goal.text
+                    seen.add("beside")
+    assert seen == {True, False, "there", "beside"}
 
 
 def test_no_screen_shows_two_labels_that_may_be_meant(shelf: Shelf) -> None:

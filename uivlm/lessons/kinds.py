@@ -6,10 +6,11 @@ from random import Random
 
 from uivlm.actions.action import Finish, Tap, Type
 from uivlm.devices.sim import finger
+from uivlm.devices.sim.interface import Label
 from uivlm.lessons.phrases import fillers, joined, kin, listed, phrase, to_type, wrapped
 from uivlm.lessons.pieces import Answer, Ask, Piece, Show, Spot
-from uivlm.lessons.shelf import Shelf, alone, field, page_without, some_texts, spot, told
-from uivlm.lessons.words import FILLING, RELATED, SERIES, TURNING, WHOSE
+from uivlm.lessons.shelf import Shelf, alone, count, field, page_without, some_texts, spot, told
+from uivlm.lessons.words import FILLING, RELATED, SERIES, THERE, TURNING, WHOSE
 
 LOOK_ON = finger.WAYS["up"]  # what is done where what was asked for is not on the screen
 
@@ -62,17 +63,31 @@ def remember(rng: Random, shelf: Shelf) -> Iterator[Piece]:
 
 
 def turn(rng: Random, shelf: Shelf) -> Iterator[Piece]:
-    """One of a series is asked for; each screen shows another one."""
+    """One of a series is asked for, mostly with something to tap there. Screens show another one, which is passed by
+    whatever else it shows, or the wanted one."""
     at = rng.randrange(len(SERIES))
     series = SERIES[at]
-    wanted = rng.choice(series)
-    yield Ask(" ".join((rng.choice(TURNING).format(wanted), *fillers(rng, (0, 0, 1, 2, 4)))))
+    page, wanted = rng.choice(shelf.turning[at])
+    sought = _beside(rng, shelf, page, series) if rng.random() < 0.6 else None
+    said = THERE if sought else TURNING
+    asked = rng.choice(said).format(wanted.text, sought.text if sought else "")
+    yield Ask(" ".join((asked, *fillers(rng, (0, 0, 1, 2, 4)))))
     while True:
-        page, label = rng.choice(shelf.turning[at])
-        if label.text != wanted:
-            later = series.index(wanted) > series.index(label.text)
-            yield Show(page, Spot(label.box, (label.text,)))
+        other_page, other = rng.choice(shelf.turning[at])
+        if rng.random() < 0.35:
+            yield Show(page, spot(sought or wanted))
+            yield Answer(Tap(sought.at) if sought else Finish("complete"))
+        elif other.text != wanted.text:
+            later = series.index(wanted.text) > series.index(other.text)
+            yield Show(other_page, Spot(other.box, (other.text,)))
             yield Answer(finger.WAYS["left" if later else "right"])
+
+
+def _beside(rng: Random, shelf: Shelf, page: int, series: Sequence[str]) -> Label | None:
+    """Another label of the page, shown once."""
+    shown = shelf.pages[page]
+    others = [label for label in shown.labels if label.text not in series and count(shown, label.text) == 1]
+    return rng.choice(others) if others else None
 
 
 def form(rng: Random, shelf: Shelf) -> Iterator[Piece]:

@@ -82,6 +82,14 @@ CATEGORIES: dict[str, tuple[str, ...]] = dict.fromkeys(words.SETTINGS, ())
 RELATED = (APPS, {"Settings": APPS["Settings"]}, CATEGORIES, CATEGORIES, CONTROLS)
 SERIES = (words.DAYS, words.DIGITS)  # what has an order: the next one lies to the right
 TURNING = ("turn to {}", "go to {}", "page {}", "show page {}", "{} is the page")
+THERE = (
+    "{1} on {0}",
+    "{1} of {0}",
+    "on {0} {1}",
+    "{1} from page {0}",
+    "{0} {1}",
+    "{1} is on {0}",
+)  # one, and what it has
 TYPING = ("type {}", "write {}", "enter {}", "say {}", "{} is the text", "with the text {}", "that says {}")
 FILLING = ("{} {}", "{} is {}", "the {} {}", "with {} {}", "{}: {}")  # a field, and what belongs into it
 

@@ -51,7 +51,7 @@ class Plan:
     reading: int = 900  # steps
     drilling: int = 500
     grounding: int = 1000
-    relating: int = 3400
+    relating: int = 4000
     settling: int = 150
     screens: int = 64  # a step, of reading
     shelf: int = 6000  # screens that lessons are about
