@@ -1,7 +1,7 @@
 """The index of all records: the columns of the spill files that decide what is written, as arrays.
 
-In: the work folder and the numbers of its parts, in order. Out: an Index. About 60 bytes a record, with each id, goal
-and reason once: the 5.7 million records of AITW fit into half a gigabyte.
+In: the work folder and the numbers of its parts, in order. Out: an Index. 84 bytes a record, and each id, goal and
+reason once: about half a gigabyte for the 5.7 million records of AITW.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from data_prep.spill import SPILLED
 from data_prep.work import Work
 
 COLUMNS = (
     "subset", "episode_id", "step_id", "episode_length", "goal", "height", "width", "touch_y", "touch_x", "lift_y",
     "lift_x", "said", "kind", "digest", "why",
 )  # fmt: skip
+NOTHING = pa.schema([SPILLED.field(name) for name in COLUMNS]).empty_table()
 
 
 class Named(NamedTuple):
@@ -38,7 +40,6 @@ class Index:
 
     part: NDArray[np.int32]  # whose spill file holds the row
     row: NDArray[np.int32]
-    subset: Named
     episode: Named  # subset, a zero byte, id: one id in two subsets is two episodes
     step_id: NDArray[np.int64]
     length: NDArray[np.int64]  # nominal, as recorded
@@ -67,9 +68,9 @@ class Index:
 def read_index(work: Work, numbers: Iterable[int]) -> Index:
     """The index of these parts; a part without a spill file (a damaged one) has no records."""
     kept = [number for number in numbers if work.spill(number).exists()]
-    tables = [_columns(work, number) for number in kept]
+    tables = [_read(work, number, COLUMNS) for number in kept]
     rows = [len(table) for table in tables]
-    table = pa.concat_tables(tables) if tables else pa.schema([]).empty_table()
+    table = pa.concat_tables([NOTHING, *tables])
     del tables
     key = pc.binary_join_element_wise(table["subset"], table["episode_id"], "\0")
     sizes = [_numbers(table, name, 0) for name in ("height", "width")]
@@ -77,8 +78,7 @@ def read_index(work: Work, numbers: Iterable[int]) -> Index:
     digests = pa.chunked_array(table["digest"]).combine_chunks()
     return Index(
         part=np.repeat(np.asarray(kept, np.int32), rows),
-        row=np.concatenate([np.arange(n, dtype=np.int32) for n in rows]),
-        subset=_named(table["subset"]),
+        row=np.concatenate([np.arange(n, dtype=np.int32) for n in [0, *rows]]),
         episode=_named(key),
         step_id=_numbers(table, "step_id", 0),
         length=_numbers(table, "episode_length", 0),
@@ -100,17 +100,13 @@ def sentences(work: Work, number: int, most: int) -> list[str]:
     return [str(sentence) for sentence in told.slice(0, most).to_pylist()]
 
 
-def _columns(work: Work, number: int) -> pa.Table:
-    return _read(work, number, COLUMNS)
-
-
 def _read(work: Work, number: int, columns: Sequence[str]) -> pa.Table:
     """Some columns of a spill file; the screens stay on disk."""
     with pa.memory_map(str(work.spill(number))) as file:
         schema = pa.ipc.open_file(file).schema
         wanted = [schema.get_field_index(name) for name in columns]
         only = pa.ipc.IpcReadOptions(included_fields=sorted(wanted))
-        return pa.ipc.open_file(file, options=only).read_all()
+        return pa.ipc.open_file(file, options=only).read_all().select(columns)
 
 
 def _numbers(table: pa.Table, name: str, missing: float) -> NDArray[Any]:

@@ -75,8 +75,9 @@ def opened(out: Path, settings: dict[str, Any], force: bool) -> Iterator[Work]:
             raise ValueError(
                 f"another run is making {out} now: wait for its end, or name another folder"
             ) from None
-        _same_settings(work, settings)
-        work.data.mkdir(exist_ok=True)
+        if not work.whole.exists():  # else data/ may be OUT already, and must not be there again, empty
+            _same_settings(work, settings)
+            work.data.mkdir(exist_ok=True)
         yield work
 
 

@@ -366,6 +366,16 @@ def test_a_damaged_shard_is_left_out_and_told(name: str, tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["alone", "out", "source"]
 
 
+def test_a_limited_run_goes_past_a_damaged_shard(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    good = (FIXTURE / "general" / "general-00000-of-00002").read_bytes()
+    (source / "general-00000-of-00002").write_bytes((FIXTURE / "damaged/general-bad_data_crc").read_bytes())
+    (source / "general-00001-of-00002").write_bytes(good)
+    report = made(source, tmp_path / "out", limit=1)
+    assert (report["episodes"], len(report["damaged"])) == (1, 1)
+
+
 def test_only_damaged_shards_are_refused_by_many_workers_and_a_real_process(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

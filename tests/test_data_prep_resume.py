@@ -1,13 +1,16 @@
 """A run that is stopped, wherever and by whatever, goes on and ends with the bytes of one that was not."""
 
+import contextlib
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +115,40 @@ def test_stopped_at_any_change_of_a_name(
         prepare(first, out, force=True)
     assert content(out) == content(two)
     assert sorted(os.listdir(tmp_path)) == ["first", "out", "two"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+@pytest.mark.parametrize("at", range(1, 9))
+def test_stopped_while_it_tidies_up(
+    at: int, force: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OUT has its name already: nothing of it may be lost, and the next run has only to finish."""
+    one, out, calls = tmp_path / sorted(os.listdir(source))[0], tmp_path / "out", 0
+    os.link(source / one.name, one)
+    prepare(one, tmp_path / "whole", gaps="keep")
+    if force:
+        prepare(one, out, gaps="keep", kept=Kept(bins=50))
+
+    def stops(real: Any) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            if out.exists() and not (tmp_path / "out.part" / "data").exists():
+                calls += 1
+                if calls == at:
+                    raise KeyboardInterrupt
+            return real(*arguments, **options)
+
+        return counted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stops(shutil.rmtree))
+        patch.setattr(Path, "unlink", stops(Path.unlink))
+        with contextlib.suppress(KeyboardInterrupt):
+            prepare(one, out, gaps="keep", force=force)
+    assert content(out) == content(tmp_path / "whole")
+    if (tmp_path / "out.part" / "whole").exists():
+        prepare(one, out, gaps="keep", force=force)
+    assert content(out) == content(tmp_path / "whole")
 
 
 def test_what_was_read_is_not_read_again(
