@@ -194,8 +194,7 @@ def _make(
     written = list(run.each("writing episodes", write_file, files, num_files))
     report = make_report(plan, index, choice, gaps, told, len(parts), _unusable(work, told, plan))
     write_json(work, work.data / META, _meta(plan, index, report, written, told, kept, choice))
-    if models:
-        report["tokens"] = count(models, work.data)
+    report["tokens"] = count(models, work.data)
     write_page(work.data, report)
     write_json(work, work.data / REPORT, report)
 

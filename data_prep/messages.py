@@ -8,8 +8,6 @@ action that this sentence trains: every action of an episode is an assistant tur
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from data_prep.folder import new_folder
 from uivlm.episode import Episode
 from uivlm.sentences.sentence import Grammar, Picture, Sentence, Words
 from uivlm.sentences.store import JPEG, Prepared
@@ -81,21 +80,12 @@ def _as_parts(turn: Turn) -> list[dict[str, str]]:
 def write_messages(data: Path, out: Path, grammar: Grammar, form: Form) -> dict[str, dict[str, int]]:
     """Write the folder; by split, how many lines, and how many were left out because their words hold a tag."""
     prepared = Prepared.open(data)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already and not an empty folder: remove it, or choose another")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    hidden = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        hidden.mkdir()
+    with new_folder(out) as folder:
         counts = {
-            split: _write_split(prepared, split, hidden, grammar, form) for split in prepared.meta["splits"]
+            split: _write_split(prepared, split, folder, grammar, form) for split in prepared.meta["splits"]
         }
-        _write_json(
-            hidden / "dataset_info.json", {f"uivlm_{s}": _told(s) for s, n in counts.items() if n["lines"]}
-        )
-        hidden.replace(out)
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+        told = {f"uivlm_{split}": _told(split) for split, count in counts.items() if count["lines"]}
+        (folder / "dataset_info.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     return counts
 
 
@@ -145,10 +135,6 @@ def _told(split: str) -> dict[str, Any]:
             "assistant_tag": "assistant",
         },
     }
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
 def main(

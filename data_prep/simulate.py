@@ -8,7 +8,6 @@ No goal, layout or episode of the one is in the other. The same numbers give the
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 from data_prep.aitw import to_example
+from data_prep.folder import new_folder
 from data_prep.record import Record
 from data_prep.tfrecord import write_shard
 from uivlm.actions.aitw import to_aitw
@@ -39,20 +39,12 @@ def simulate(out: Path, episodes: int, test: int, seed: int, workers: int) -> No
             raise ValueError(f"{name} is {number}: it must lie between {least} and {SEEDS}")
     if workers < 1:
         raise ValueError(f"--workers is {workers}: at least 1 process must draw")
-    out = out.resolve()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already and not an empty folder: remove it, or choose another")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    hidden = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        _write(hidden, episodes, test, seed, workers)
-        hidden.replace(out)
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+    with new_folder(out) as folder:
+        _write(folder, episodes, test, seed, workers)
 
 
 def _write(folder: Path, episodes: int, test: int, seed: int, workers: int) -> None:
-    (folder / SUBSET).mkdir(parents=True)
+    (folder / SUBSET).mkdir()
     wanted: tuple[tuple[Split, int], ...] = (("train", episodes), ("test", test))
     tasks = [task(seed * SEEDS + i, split) for split, number in wanted for i in range(number)]
     starts = range(0, len(tasks), IN_SHARD)

@@ -11,8 +11,6 @@ from typing import Any
 from uivlm.recipe import Recipe, RecipeError, load
 from uivlm.sentences.store import Episodes, Prepared
 
-EPISODES = 200  # of the train split, read for their lengths
-
 
 @dataclass(frozen=True, slots=True)
 class Counter:
@@ -38,6 +36,10 @@ def counters(names: Iterable[str]) -> tuple[Counter, ...]:
 
 def count(models: Sequence[Counter], folder: Path) -> dict[str, dict[str, float]]:
     """By recipe: over the first episodes of the train split (else of the first split that has some)."""
+    if not models:
+        return {}
+    from uivlm.models.cost import EPISODES
+
     prepared = Prepared.open(folder)
     split = next(split for split, number in prepared.meta["splits"].items() if number)
     episodes = prepared.episodes(split, limit=EPISODES)
@@ -45,16 +47,14 @@ def count(models: Sequence[Counter], folder: Path) -> dict[str, dict[str, float]
 
 
 def _count(model: Counter, episodes: Episodes) -> dict[str, float]:
-    from uivlm.models.cost import sizes
+    from uivlm.models.cost import lengths, sizes
 
-    found = sizes(model.recipe, model.built, episodes)
-    rows = [row for each in found for row in each]
-    whole = sorted(sum(row.tokens for row in each) for each in found)
+    told = lengths(sizes(model.recipe, model.built, episodes))
     return {
-        "episodes": len(whole),
-        "tokens a step": round(sum(whole) / sum(place.num_rows for place in episodes.places), 1),
-        "median": whole[len(whole) // 2],
-        "95 %": whole[int(0.95 * (len(whole) - 1))],
-        "longest": whole[-1],
-        "longest sentence": max(row.tokens for row in rows),
+        "episodes": told.episodes,
+        "tokens a step": round(told.a_step, 1),
+        "median": told.median,
+        "95 %": told.high,
+        "longest": told.longest,
+        "longest sentence": told.longest_sentence,
     }

@@ -154,14 +154,19 @@ def test_stopped_while_it_tidies_up(
 def test_what_was_read_is_not_read_again(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "write_file", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, tmp_path / "out")
-    monkeypatch.undo()
+    interrupt(source, tmp_path / "out", "write_file", monkeypatch)
     for path in source.iterdir():  # the same names and sizes, nothing to read
         (tmp_path / path.name).write_bytes(bytes(path.stat().st_size))
     monkeypatch.setattr(stage, "spill_part", interrupted)
     assert prepare(source, tmp_path / "out")["steps"] == 240
+
+
+def interrupt(source: Path, out: Path, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends where it would do its first job of a kind."""
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, at, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, out)
 
 
 def interrupted(job: object) -> None:
@@ -171,10 +176,7 @@ def interrupted(job: object) -> None:
 def test_other_settings_or_sources_may_not_go_on(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "spill_part", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, tmp_path / "out")
-    monkeypatch.undo()
+    interrupt(source, tmp_path / "out", "spill_part", monkeypatch)
     sentence = refused(tmp_path, str(source), str(tmp_path / "out"), "--bins", "50")
     assert "out.part holds an unfinished run with other settings (kept)" in sentence
     one = next(source.iterdir())

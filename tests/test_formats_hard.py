@@ -1,7 +1,6 @@
 """Foreign formats where the data is bad: every fault is one Unusable with a countable reason, and no other error."""
 
 import json
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from recorded import (
     put,
     reasons,
     save,
-    why,
     write_all,
     write_seeclick,
 )
@@ -181,15 +179,6 @@ def test_nothing_is_opened_before_it_is_loaded(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Image, "open", lambda *a, **k: pytest.fail("a picture was opened"))
     for name, module in MODULES.items():
         assert list(found_in(module, tmp_path / name))
-
-
-def test_steps_and_parts_cross_process_borders(tmp_path: Path) -> None:
-    write_all(tmp_path)
-    for name, module in MODULES.items():
-        found = list(found_in(module, tmp_path / name))
-        for before, after in zip(found, pickle.loads(pickle.dumps(found)), strict=True):
-            assert before[:4] == after[:4]
-            assert why(before) == why(after)
 
 
 def test_parts_are_small_and_stamped(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ from rich.table import Table
 
 from uivlm.models.cost import (
     AITW,
+    EPISODES,
     STEPS,
     TRAINED_SHARE,
     Memory,
     Shape,
     Size,
+    lengths,
     memory,
     operations,
     shape,
@@ -26,7 +28,6 @@ from uivlm.models.model import build
 from uivlm.recipe import Recipe
 from uivlm.sentences.store import Prepared
 
-EPISODES = 200  # of the data, read for their lengths
 BUSY = 0.4  # share of a GPU's peak that training reaches: an assumption
 GB = 1e9
 
@@ -58,13 +59,12 @@ def _model_table(recipe: Recipe, model: Shape, found: list[list[Size]], data: Pa
     table = Table(title=f"{recipe.name}: {recipe.model.base}", show_header=False)
     table.add_row("parameters", f"{model.parameters:,}")
     table.add_row("trained", f"{model.trained:,}")
-    rows = [row for each in found for row in each]
-    a_screen = [row.tokens / row.screens for row in rows]
-    table.add_row(f"tokens a step ({source})", f"{sum(a_screen) / len(a_screen):.0f}")
-    tokens = sorted(sum(row.tokens for row in each) for each in found)
-    middle, high = tokens[len(tokens) // 2], tokens[int(0.95 * (len(tokens) - 1))]
-    table.add_row("tokens an episode: median, 95 %, most", f"{middle:,}, {high:,}, {tokens[-1]:,}")
-    table.add_row("longest sentence", f"{max(row.tokens for row in rows):,} tokens")
+    told = lengths(found)
+    table.add_row(f"tokens a step ({source})", f"{told.a_step:.0f}")
+    table.add_row(
+        "tokens an episode: median, 95 %, most", f"{told.median:,}, {told.high:,}, {told.longest:,}"
+    )
+    table.add_row("longest sentence", f"{told.longest_sentence:,} tokens")
     return table
 
 

@@ -30,6 +30,7 @@ AITW = {  # subset: recorded steps (Rawles et al. 2023, table 2)
     "General": 85_413,
     "Single": 85_668,
 }
+EPISODES = 200  # of prepared data, read for their lengths
 TRAINED_SHARE = 0.8  # of AITW's episodes: its standard splits are 80 / 10 / 10
 QUANTISED = {"nf4": 0.5 + 1 / 64 + 4 / (64 * 256), "int8": 1.0}  # bytes a weight, its scales among them
 RUNTIME = 0.8e9  # bytes that CUDA and its libraries take on a GPU
@@ -43,6 +44,18 @@ class Size:
     trained: int
     screens: int
     patches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of episodes and of their sentences."""
+
+    episodes: int
+    a_step: float  # mean over sentences of tokens a screen
+    median: int  # of an episode
+    high: int  # 95 % of the episodes are not longer
+    longest: int
+    longest_sentence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,20 @@ def sizes(recipe: recipes.Recipe, built: Built, episodes: Iterable[Episode]) -> 
             rows.append(Size(len(example.input_ids), trained, len(seen), patches))
         found.append(rows)
     return found
+
+
+def lengths(found: list[list[Size]]) -> Lengths:
+    """What `sizes` found, in a few numbers."""
+    rows = [row for each in found for row in each]
+    tokens = sorted(sum(row.tokens for row in each) for each in found)
+    return Lengths(
+        episodes=len(found),
+        a_step=sum(row.tokens / row.screens for row in rows) / len(rows),
+        median=tokens[len(tokens) // 2],
+        high=tokens[int(0.95 * (len(tokens) - 1))],
+        longest=tokens[-1],
+        longest_sentence=max(row.tokens for row in rows),
+    )
 
 
 def shape(built: Built, seed: int) -> Shape:
