@@ -25,14 +25,15 @@ from rich.console import Console
 from rich.table import Table
 from zlib_ng import zlib_ng
 
-from data_prep.__main__ import EVERYTHING, prepare
+from data_prep.__main__ import prepare
 from data_prep.aitw import parse_record, to_example
 from data_prep.example import parse_example
 from data_prep.formats.aitw import SUBSETS, find
 from data_prep.record import Record
+from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
 from data_prep.tfrecord import GZIP, read_records, write_shard
-from data_prep.work import Kept, Work, choice_settings, write_json
+from data_prep.work import Work, keep_settings
 from uivlm.episode import Element
 from uivlm.sentences.store import encode_image
 
@@ -148,9 +149,9 @@ def _gunzip(shard: Path) -> None:
 def _pass_1(source: Path, folder: Path) -> None:
     work = Work(folder)
     (folder / "spill").mkdir(parents=True)
-    write_json(work, work.settings, {"choice": choice_settings(EVERYTHING)})
+    keep_settings(work, Settings())
     for i, part in enumerate(find(str(source))):
-        spill_part(Job(i, "aitw", part, work, Kept()))
+        spill_part(Job(i, part, work))
 
 
 def _theirs(shards: Sequence[Path], folder: Path) -> None:

@@ -12,32 +12,31 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from data_prep.engine import Engine, in_order
-from data_prep.episodes import Gaps, Plan, Stop, plan_episodes
+from data_prep.episodes import Plan, Stop, plan_episodes
 from data_prep.files import is_url
 from data_prep.index import Index, read_index, sentences
 from data_prep.reader import Format, reader
 from data_prep.record import Part
 from data_prep.report import make_report, print_report
 from data_prep.report_page import PAGE, write_page
+from data_prep.settings import Codec, Gaps, Kept, Settings
 from data_prep.spill import Job, spill_part
-from data_prep.split import EXAMPLES, HASH_RULE, SPLITS, Choice, SplitRule, read_shares, read_split
+from data_prep.split import EXAMPLES, SPLITS, Choice, read_shares, read_split
 from data_prep.tokens import Counter, count, counters
-from data_prep.work import Kept, Work, choice_settings, discard, opened, publish, read_json, write_json
+from data_prep.work import Work, discard, opened, publish, read_json, write_json
 from data_prep.write import fingerprint, plan_files, write_file
 from uivlm.actions.language import Language
 from uivlm.sentences.store import FORMAT, META, VERSION
 
 REPORT = "report.json"
-Codec = Literal["jpeg", "png"]
 Result = TypeVar("Result")
-EVERYTHING = Choice(SplitRule(HASH_RULE))
 INCOMPLETE = 3  # exit status: data is written, but without what could not be read
 
 app = typer.Typer(add_completion=False)
@@ -87,19 +86,8 @@ def main(
     with _one_sentence(out):
         choice = Choice(read_split(split), frozenset(subset or ()), read_shares(share or ()), seed)
         kept = Kept(bins, codec, quality, height)
-        report = prepare(
-            source,
-            out,
-            format,
-            choice,
-            kept,
-            gaps,
-            limit,
-            tokens or (),
-            workers or os.cpu_count() or 1,
-            engine,
-            force,
-        )
+        settings = Settings(format, choice, kept, gaps, limit, tuple(tokens or ()))
+        report = prepare(source, out, settings, workers or os.cpu_count() or 1, engine, force)
         print_report(report, screen)
         screen.print(f"Written to {out}; to look at: {out / PAGE}", markup=False, soft_wrap=True)
     if report["damaged"]:
@@ -109,12 +97,7 @@ def main(
 def prepare(
     source: str | Path,
     out: Path,
-    format: Format = "aitw",
-    choice: Choice = EVERYTHING,
-    kept: Kept = Kept(),  # noqa: B008  # frozen
-    gaps: Gaps = "keep-prefix",
-    limit: int | None = None,
-    tokens: Sequence[str] = (),
+    settings: Settings = Settings(),  # noqa: B008  # frozen
     workers: int = 1,
     engine: Engine = "pool",
     force: bool = False,
@@ -122,26 +105,16 @@ def prepare(
     """The stage itself; returns its report. ValueError: one sentence, and nothing is left behind. OSError: the disk, a
     network or a worker failed; what is done is kept beside OUT, and the same call goes on there.
     """
-    Language(kept.bins)
-    models = counters(tokens)
-    parts = reader(format).find(str(source))
+    Language(settings.kept.bins)
+    models = counters(settings.tokens)
+    parts = reader(settings.format).find(str(source))
     if not is_url(str(source)) and Path(source).resolve().is_relative_to(out.resolve()):
         raise ValueError(f"the source {source} lies inside the output folder {out}: name another folder")
-    settings = {
-        "format": format,
-        "choice": choice_settings(choice),
-        "kept": asdict(kept),
-        "gaps": gaps,
-        "limit": limit,
-        "tokens": list(tokens),
-        "parts": [[part.name, part.stamp] for part in parts],
-    }
-    with opened(out, settings, force) as work:
+    with opened(out, settings, parts, force) as work:
         if not work.whole.exists():
             with Progress(console=errors, transient=True) as progress:
-                run = _Run(work, progress, workers, engine)
                 try:
-                    _make(run, parts, str(source), format, choice, kept, gaps, limit, models)
+                    _make(_Run(work, progress, workers, engine), parts, str(source), settings, models)
                 except ValueError:
                     discard(work)
                     raise
@@ -173,27 +146,23 @@ def _make(
     run: _Run,
     parts: Sequence[Part],
     source: str,
-    format: Format,
-    choice: Choice,
-    kept: Kept,
-    gaps: Gaps,
-    limit: int | None,
+    settings: Settings,
     models: Sequence[Counter],
 ) -> None:
     """All that OUT will hold, in the work folder."""
     work = run.work
-    told = _read(run, [Job(i, format, part, work, kept) for i, part in enumerate(parts)], Stop(limit, choice))
+    told = _read(run, [Job(i, part, work) for i, part in enumerate(parts)], Stop(settings))
     damaged = [each for each in told if "error" in each]
     if damaged and len(damaged) == len(told):
         raise ValueError(f"nothing of {source} can be read: {damaged[0]['error']}")
     index = read_index(work, range(len(told)))
-    plan = plan_episodes(index, choice, gaps, limit)
+    plan = plan_episodes(index, settings)
     if not plan.episodes:
         raise ValueError(_nothing_left(source, plan))
     num_files, files = plan_files(plan.episodes, index, work)
     written = list(run.each("writing episodes", write_file, files, num_files))
-    report = make_report(plan, index, choice, gaps, told, len(parts), _unusable(work, told, plan))
-    write_json(work, work.data / META, _meta(plan, index, report, written, told, kept, choice))
+    report = make_report(plan, index, settings, told, len(parts), _unusable(work, told, plan))
+    write_json(work, work.data / META, _meta(plan, index, report, written, told, settings))
     report["tokens"] = count(models, work.data)
     write_page(work.data, report)
     write_json(work, work.data / REPORT, report)
@@ -228,18 +197,17 @@ def _meta(
     report: dict[str, Any],
     files: list[dict[str, Any]],
     told: list[dict[str, Any]],
-    kept: Kept,
-    choice: Choice,
+    settings: Settings,
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        **asdict(kept),
+        **asdict(settings.kept),
         "episodes": report["episodes"],
         "steps": report["steps"],
         "splits": {s: report["by_split"][s]["episodes"] for s in SPLITS},
         "subsets": {name: count["episodes"] for name, count in report["by_subset"].items()},
-        "split_rule": choice.rule.name,
+        "split_rule": settings.choice.rule.name,
         "fingerprint": fingerprint(plan.episodes, index),
         "shards": files,
         "sources": told,

@@ -7,15 +7,15 @@ missing. Of steps with one number the first wins. Where steps are missing, the p
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.index import Index
+from data_prep.settings import Gaps, Settings
 from data_prep.split import SPLITS, Choice, Split
 
-Gaps = Literal["keep-prefix", "drop", "keep"]
 Records = NDArray[np.int64]  # numbers of records in the index
 
 POLICIES: dict[Gaps, str] = {
@@ -54,8 +54,8 @@ class Plan:
 class Stop:
     """Tells when a limited run has read enough: `limit` wanted episodes are whole."""
 
-    def __init__(self, limit: int | None, choice: Choice) -> None:
-        self._limit, self._choice = limit, choice
+    def __init__(self, settings: Settings) -> None:
+        self._limit, self._choice = settings.limit, settings.choice
         self._steps: dict[tuple[str, str], set[int]] = {}
         self._whole: set[tuple[str, str]] = set()
 
@@ -82,7 +82,7 @@ class _Cleaned(NamedTuple):
     is_whole: bool
 
 
-def plan_episodes(index: Index, choice: Choice, gaps: Gaps, limit: int | None = None) -> Plan:
+def plan_episodes(index: Index, settings: Settings) -> Plan:
     """Group, order and clean. With a limit, whole episodes come before those with missing steps."""
     plan = Plan([], len(index), int((index.why.codes >= 0).sum()), Counter(), Counter(), Counter())
     cleaned: list[_Cleaned] = []
@@ -93,19 +93,21 @@ def plan_episodes(index: Index, choice: Choice, gaps: Gaps, limit: int | None = 
             if episode_id:
                 plan.dropped_episodes["no usable step"] += 1
             continue
-        split = _split(index, subset, episode_id, usable, choice)
+        split = _split(index, subset, episode_id, usable, settings.choice)
         if split not in SPLITS:
             _drop(plan, split, len(usable))
             continue
-        records, is_whole = _without_gaps(index, _without_duplicates(index, usable, plan), gaps, plan)
+        records, is_whole = _without_gaps(
+            index, _without_duplicates(index, usable, plan), settings.gaps, plan
+        )
         if len(records):
             goal = index.goal.at(records[0]) or ""
             cleaned.append(_Cleaned(place, Planned(episode_id, subset, split, goal, records), is_whole))
-    if limit is not None:
+    if settings.limit is not None:
         cleaned.sort(key=lambda each: not each.is_whole)  # stable: else in order of appearance
-        for each in cleaned[limit:]:
+        for each in cleaned[settings.limit :]:
             _drop(plan, "beyond the limit", len(each.episode))
-        cleaned = sorted(cleaned[:limit])
+        cleaned = sorted(cleaned[: settings.limit])
     plan.episodes.extend(each.episode for each in cleaned)
     return plan
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from data_prep.episodes import POLICIES, Gaps, Plan, Planned
+from data_prep.episodes import POLICIES, Plan, Planned
 from data_prep.formats.aitw import absent
 from data_prep.index import Index, Named
-from data_prep.split import EXAMPLES, SPLITS, Choice, leaks
+from data_prep.settings import Settings
+from data_prep.split import EXAMPLES, SPLITS, leaks
 
 GRID = 20, 10  # rows and columns of the tap heat map
 ROSE = 8  # directions of the swipe rose, the first to the right, then downwards
@@ -21,14 +22,13 @@ ROSE = 8  # directions of the swipe rose, the first to the right, then downwards
 def make_report(
     plan: Plan,
     index: Index,
-    choice: Choice,
-    gaps: Gaps,
+    settings: Settings,
     told: Sequence[dict[str, Any]],
     num_parts: int,
     unusable: list[str],
 ) -> dict[str, Any]:
     """Every record read is either a step written or counted among the drops."""
-    episodes = plan.episodes
+    episodes, choice = plan.episodes, settings.choice
     records = np.concatenate([episode.records for episode in episodes])
     lengths = sorted(map(len, episodes))
     written = {episode.id for episode in episodes}
@@ -47,7 +47,7 @@ def make_report(
         "split_rule": choice.rule.name,
         "split_ids_not_written": {"count": len(unseen), "examples": unseen[:EXAMPLES]},
         "shares": dict(choice.shares),
-        "gap_policy": f"{gaps}: {POLICIES[gaps]}",
+        "gap_policy": f"{settings.gaps}: {POLICIES[settings.gaps]}",
         "dropped_steps": dict(plan.dropped_steps),
         "dropped_episodes": dict(plan.dropped_episodes),
         "unusable_examples": unusable,

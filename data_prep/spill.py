@@ -20,9 +20,10 @@ from PIL import Image
 
 from data_prep.reader import reader
 from data_prep.record import Part, Record, Unusable
-from data_prep.split import SPLITS, Choice
+from data_prep.settings import Kept, Settings
+from data_prep.split import SPLITS
 from data_prep.tfrecord import DamagedShard
-from data_prep.work import Kept, Work, read_choice, write_json
+from data_prep.work import Work, read_settings, write_json
 from uivlm.actions.language import Language
 from uivlm.sentences.store import RECORDED, ROW_GROUP, element_columns, encode_image
 
@@ -41,10 +42,8 @@ class Job:
     """One part to read. A worker needs nothing else, on this machine or another that shares the folder."""
 
     number: int
-    format: str
     part: Part
     work: Work
-    kept: Kept
 
 
 def spill_part(job: Job) -> None:
@@ -63,11 +62,11 @@ def spill_part(job: Job) -> None:
 
 def _spill(job: Job, path: Path) -> tuple[int, str]:
     """Write the rows; how many they are, and a digest of them all."""
-    choice = read_choice(job.work)
+    settings = read_settings(job.work)
     total, count = hashlib.sha256(), 0
     waiting: list[dict[str, Any]] = []
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SPILLED) as writer:
-        for row in _rows(job, choice):
+        for row in _rows(job.part, settings):
             total.update(row["digest"])
             count += 1
             waiting.append(row)
@@ -79,13 +78,13 @@ def _spill(job: Job, path: Path) -> tuple[int, str]:
     return count, total.hexdigest()
 
 
-def _rows(job: Job, choice: Choice) -> Iterator[dict[str, Any]]:
-    language = Language(job.kept.bins)
-    for found in reader(job.format).read(job.part):
+def _rows(part: Part, settings: Settings) -> Iterator[dict[str, Any]]:
+    kept, language = settings.kept, Language(settings.kept.bins)
+    for found in reader(settings.format).read(part):
         key = {"subset": found.subset, "episode_id": found.episode_id, "step_id": found.step_id}
         try:
-            left = choice.of(found.subset, found.episode_id, found.split)
-            row = key if left not in SPLITS else key | _row(found.load(), language, job.kept)
+            left = settings.choice.of(found.subset, found.episode_id, found.split)
+            row = key if left not in SPLITS else key | _row(found.load(), language, kept)
         except Unusable as bad:
             row = key | {"why": bad.why, "sentence": str(bad)}
         yield {**row, "said": found.split, "digest": _digest(row)}

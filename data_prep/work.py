@@ -11,7 +11,7 @@ Every file has a temporary name until it is whole. At the end data/ is renamed t
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,18 +19,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from data_prep.split import Choice, SplitRule
+from data_prep.record import Part
+from data_prep.settings import Settings, as_json, from_json
 from uivlm.sentences.store import FORMAT, META
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How screens and actions are kept."""
-
-    bins: int = 100  # coordinates in the words: 0..bins-1
-    codec: str = "jpeg"  # or png, without loss
-    quality: int = 90  # of jpeg, 1 to 100
-    height: int | None = None  # taller screens are made so high, in pixels; points are fractions and stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +54,7 @@ class Work:
 
 
 @contextmanager
-def opened(out: Path, settings: dict[str, Any], force: bool) -> Iterator[Work]:
+def opened(out: Path, settings: Settings, parts: Sequence[Part], force: bool) -> Iterator[Work]:
     """The work folder of OUT, new or as an earlier run left it, for one process at a time. ValueError if it may not be."""
     _may_write(out, force)
     work = Work(out.with_name(f"{out.name}.part"))
@@ -76,7 +67,7 @@ def opened(out: Path, settings: dict[str, Any], force: bool) -> Iterator[Work]:
                 f"another run is making {out} now: wait for its end, or name another folder"
             ) from None
         if not work.whole.exists():  # else data/ may be OUT already, and must not be there again, empty
-            _same_settings(work, settings)
+            keep_settings(work, settings, parts)
             work.data.mkdir(exist_ok=True)
         yield work
 
@@ -118,34 +109,24 @@ def write_json(work: Work, path: Path, content: dict[str, Any]) -> None:
 
 
 @lru_cache(maxsize=1)
-def _choice(settings: Path, changed: int) -> Choice:
-    told = read_json(settings)["choice"]
-    rule = SplitRule(told["rule"], told["labels"])
-    return Choice(rule, frozenset(told["subsets"]), told["shares"], told["seed"])
+def _settings(path: Path, changed: int) -> Settings:
+    return from_json(read_json(path)["settings"])
 
 
-def read_choice(work: Work) -> Choice:
-    """Which episodes are wanted. It lies with the work: a list of a million ids is not sent with every job."""
-    return _choice(work.settings, work.settings.stat().st_mtime_ns)
+def read_settings(work: Work) -> Settings:
+    """They lie with the work: a list of a million ids is not sent with every job."""
+    return _settings(work.settings, work.settings.stat().st_mtime_ns)
 
 
-def choice_settings(choice: Choice) -> dict[str, Any]:
-    return {
-        "rule": choice.rule.name,
-        "labels": None if choice.rule.labels is None else dict(choice.rule.labels),
-        "subsets": sorted(choice.subsets),
-        "shares": dict(choice.shares),
-        "seed": choice.seed,
-    }
-
-
-def _same_settings(work: Work, settings: dict[str, Any]) -> None:
+def keep_settings(work: Work, settings: Settings, parts: Sequence[Part] = ()) -> None:
+    """Write them for the workers, or make sure that an earlier run had the same."""
+    wanted, stamps = as_json(settings), [[part.name, part.stamp] for part in parts]
     if not work.settings.exists():
-        write_json(work, work.settings, settings)
+        write_json(work, work.settings, {"settings": wanted, "parts": stamps})
         return
     before = read_json(work.settings)
-    now = json.loads(json.dumps(settings))  # tuples as lists
-    other = [name for name in now if before.get(name) != now[name]]
+    other = [name for name, value in wanted.items() if before["settings"].get(name) != value]
+    other += ["the parts of the source"] * (before["parts"] != stamps)
     if other:
         raise ValueError(
             f"{work.folder} holds an unfinished run with other settings ({', '.join(other)}): give the earlier "

@@ -23,9 +23,9 @@ from data_prep.__main__ import app, prepare
 from data_prep.aitw import parse_record, to_example
 from data_prep.formats.aitw import absent, find, subset_of
 from data_prep.record import Record
+from data_prep.settings import Kept, Settings
 from data_prep.split import Choice, by_hash, leaks, parent, read_split
 from data_prep.tfrecord import read_records, write_shard
-from data_prep.work import Kept
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Decision
 from uivlm.episode import Element, Episode, History
@@ -41,9 +41,11 @@ STYLES = ["standard_google_style_split.json", "autoui_style_split.json"]
 
 
 def made(
-    source: Path, out: Path, split: Path | None = None, bins: int = 100, codec: str = "jpeg", **rest: Any
-) -> dict[str, Any]:
-    return prepare(source, out, choice=Choice(read_split(split)), kept=Kept(bins, codec), **rest)
+    source: Path, out: Path, split: Path | None = None, bins: int = 100, codec: Any = "jpeg",
+    gaps: Any = "keep-prefix", limit: int | None = None, **rest: Any,
+) -> dict[str, Any]:  # fmt: skip
+    settings = Settings(choice=Choice(read_split(split)), kept=Kept(bins, codec), gaps=gaps, limit=limit)
+    return prepare(source, out, settings, **rest)
 
 
 def all_episodes(folder: Path) -> dict[str, Episode]:

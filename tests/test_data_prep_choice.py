@@ -18,9 +18,9 @@ from test_data_prep_resume import command, content, step
 
 from data_prep.__main__ import prepare
 from data_prep.aitw import to_example
+from data_prep.settings import Kept, Settings
 from data_prep.split import HASH_RULE, Choice, SplitRule, parent, read_shares
 from data_prep.tfrecord import write_shard
-from data_prep.work import Kept
 from uivlm.sentences.store import Prepared
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def test_a_share_is_of_train_episodes_whole_and_the_same_each_time(tmp_path: Pat
     reports, kept = [], []
     for name, seed in (("one", 0), ("two", 0), ("other", 1)):
         choice = Choice(BY_HASH, shares={"google_apps": 0.25}, seed=seed)
-        reports.append(prepare(tmp_path / "source", tmp_path / name, choice=choice))
+        reports.append(prepare(tmp_path / "source", tmp_path / name, settings=Settings(choice=choice)))
         kept.append(set(all_episodes(tmp_path / name)))
     assert kept[0] == kept[1] != kept[2]
     everything = prepare(tmp_path / "source", tmp_path / "all")
@@ -66,7 +66,11 @@ def test_no_screen_of_what_is_left_out_is_encoded(tmp_path: Path, monkeypatch: p
         return encode(*arguments)
 
     monkeypatch.setattr(spill, "encode_image", counted)
-    report = prepare(tmp_path / "source", tmp_path / "out", choice=Choice(BY_HASH, shares={"general": 0.0}))
+    report = prepare(
+        tmp_path / "source",
+        tmp_path / "out",
+        settings=Settings(choice=Choice(BY_HASH, shares={"general": 0.0})),
+    )
     assert encoded == report["steps"] < report["records_read"]
 
 
@@ -97,7 +101,7 @@ def test_screens_are_made_smaller_in_their_proportions(tmp_path: Path) -> None:
     source = tmp_path / "general-00000-of-00001"
     tall, small = step("1", 0, 1), step("2", 0, 1)
     write_shard(source, [to_example(tall), record("2", 0, 1)])
-    report = prepare(source, tmp_path / "out", kept=Kept(codec="png", height=100))
+    report = prepare(source, tmp_path / "out", settings=Settings(kept=Kept(codec="png", height=100)))
     assert report["screens"]["50x100"] == 1
     shown = all_episodes(tmp_path / "out")["1"].steps[0]
     expected = Image.fromarray(tall.pixels).resize((50, 100), Image.Resampling.LANCZOS)
@@ -110,7 +114,7 @@ def test_a_lower_quality_takes_less_room_and_shows_the_same(tmp_path: Path) -> N
     shard(tmp_path / "source", "general", range(5))
     sizes = {}
     for quality in (20, 95):
-        prepare(tmp_path / "source", tmp_path / str(quality), kept=Kept(quality=quality))
+        prepare(tmp_path / "source", tmp_path / str(quality), settings=Settings(kept=Kept(quality=quality)))
         sizes[quality] = sum(len(each) for each in content(tmp_path / str(quality)).values())
     assert sizes[20] < sizes[95]
 
@@ -160,7 +164,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_worker_of_ray_is_killed_and_the_bytes_are_the_same(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray has no wheel for this system")
-    prepare(source, tmp_path / "pool", kept=Kept(codec="png"))
+    prepare(source, tmp_path / "pool", settings=Settings(kept=Kept(codec="png")))
     run = subprocess.Popen(
         command(source, tmp_path / "ray", "--engine", "ray", "--workers", "2"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

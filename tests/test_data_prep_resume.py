@@ -20,8 +20,8 @@ from data_prep import __main__ as stage
 from data_prep.__main__ import prepare
 from data_prep.aitw import to_example
 from data_prep.record import Record
+from data_prep.settings import Kept, Settings
 from data_prep.tfrecord import write_shard
-from data_prep.work import Kept
 
 ROOT = Path(__file__).parents[1]
 KILLS = 20
@@ -94,7 +94,7 @@ def test_stopped_at_any_change_of_a_name(
     for name in sorted(os.listdir(source))[:4]:
         os.link(source / name, first / name)
     prepare(first, two)
-    prepare(first, out, kept=Kept(bins=50))  # older data, to be replaced
+    prepare(first, out, settings=Settings(kept=Kept(bins=50)))  # older data, to be replaced
     calls = 0
 
     def stops(self: Path, target: Path, real: object = Path.replace) -> Path:
@@ -125,9 +125,9 @@ def test_stopped_while_it_tidies_up(
     """OUT has its name already: nothing of it may be lost, and the next run has only to finish."""
     one, out, calls = tmp_path / sorted(os.listdir(source))[0], tmp_path / "out", 0
     os.link(source / one.name, one)
-    prepare(one, tmp_path / "whole", gaps="keep")
+    prepare(one, tmp_path / "whole", Settings(gaps="keep"))
     if force:
-        prepare(one, out, gaps="keep", kept=Kept(bins=50))
+        prepare(one, out, settings=Settings(gaps="keep", kept=Kept(bins=50)))
 
     def stops(real: Any) -> Any:
         def counted(*arguments: Any, **options: Any) -> Any:
@@ -144,10 +144,10 @@ def test_stopped_while_it_tidies_up(
         patch.setattr(shutil, "rmtree", stops(shutil.rmtree))
         patch.setattr(Path, "unlink", stops(Path.unlink))
         with contextlib.suppress(KeyboardInterrupt):
-            prepare(one, out, gaps="keep", force=force)
+            prepare(one, out, Settings(gaps="keep"), force=force)
     assert content(out) == content(tmp_path / "whole")
     if (tmp_path / "out.part" / "whole").exists():
-        prepare(one, out, gaps="keep", force=force)
+        prepare(one, out, Settings(gaps="keep"), force=force)
     assert content(out) == content(tmp_path / "whole")
 
 
@@ -180,12 +180,12 @@ def test_other_settings_or_sources_may_not_go_on(
     sentence = refused(tmp_path, str(source), str(tmp_path / "out"), "--bins", "50")
     assert "out.part holds an unfinished run with other settings (kept)" in sentence
     one = next(source.iterdir())
-    assert "(parts)" in refused(tmp_path, str(one), str(tmp_path / "out"))
+    assert "(the parts of the source)" in refused(tmp_path, str(one), str(tmp_path / "out"))
     assert prepare(source, tmp_path / "out")["steps"] == 240
 
 
 def test_two_runs_do_not_make_the_same_folder(source: Path, tmp_path: Path) -> None:
-    with stage.opened(tmp_path / "out", {}, False):
+    with stage.opened(tmp_path / "out", Settings(), (), False):
         assert "another run is making" in refused(tmp_path, str(source), str(tmp_path / "out"))
 
 

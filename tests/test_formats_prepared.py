@@ -8,11 +8,12 @@ from recorded import MODULES, write_all
 from test_data_prep import Recorded, fully_counted, refused
 from typer.testing import CliRunner
 
-from data_prep.__main__ import EVERYTHING, REPORT, app
+from data_prep.__main__ import REPORT, app
 from data_prep.engine import in_order
 from data_prep.reader import FORMATS
+from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
-from data_prep.work import Kept, Work, choice_settings, read_json, write_json
+from data_prep.work import Work, keep_settings, read_json
 from uivlm.episode import Episode
 from uivlm.evaluation.benchmark import evaluate
 from uivlm.sentences.store import Prepared
@@ -59,8 +60,8 @@ def test_parts_cross_process_borders(name: str, sources: Path, tmp_path: Path) -
     for workers in (1, 2):
         work = Work(tmp_path / str(workers))
         (work.folder / "spill").mkdir(parents=True)
-        write_json(work, work.settings, {"choice": choice_settings(EVERYTHING)})
-        list(in_order(spill_part, [Job(i, name, part, work, Kept()) for i in range(2)], workers))
+        keep_settings(work, Settings(name))  # type: ignore[arg-type]
+        list(in_order(spill_part, [Job(i, part, work) for i in range(2)], workers))
         spilled += [(read_json(work.told(i)), work.spill(i).read_bytes()) for i in range(2)]
     assert all(each == spilled[0] for each in spilled)
     assert spilled[0][0]["records"]

@@ -13,9 +13,9 @@ import pytest
 from data_prep.__main__ import prepare
 from data_prep.aitw import to_example
 from data_prep.record import Record
+from data_prep.settings import Kept, Settings
 from data_prep.split import Choice, read_split
 from data_prep.tfrecord import write_shard
-from data_prep.work import Kept
 from uivlm.actions.action import Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.aitw import to_aitw
 from uivlm.episode import Element, Episode, Screen, Step
@@ -77,7 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_shard(root / f"{subset}-00000-of-00001", data)
     split = {"train": [e.id for e in EPISODES if e.id != "7"], "test": ["7"]}
     (root / "split.json").write_text(json.dumps(split))
-    prepare(root, root / "out", choice=Choice(read_split(root / "split.json")), kept=Kept(codec="png"))
+    prepare(
+        root, root / "out", Settings(choice=Choice(read_split(root / "split.json")), kept=Kept(codec="png"))
+    )
     return root / "out"
 
 
@@ -174,7 +176,7 @@ def test_no_shard_is_kept_open_stale(tmp_path: Path) -> None:
     for seed in (1, 2):
         expected = episode(seed, "42", "general", 5)
         write_shard(source, records(expected))
-        prepare(source, out, kept=Kept(codec="png"), force=True)
+        prepare(source, out, Settings(kept=Kept(codec="png")), force=True)
         prepared = Prepared.open(out)
         (found,) = (e for split in prepared.meta["splits"] for e in prepared.episodes(split))
         same(found, expected)

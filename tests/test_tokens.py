@@ -5,6 +5,7 @@ from pathlib import Path
 from test_data_prep import FIXTURE, refused
 
 from data_prep.__main__ import prepare
+from data_prep.settings import Settings
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.llama_vit import TINY, Reader
 from uivlm.sentences.encode import encode
@@ -15,7 +16,7 @@ RECIPE = str(Path(__file__).parents[1] / "recipes" / "tiny.py")
 
 
 def test_counts_are_those_of_encoded_sentences(tmp_path: Path) -> None:
-    report = prepare(FIXTURE, tmp_path / "out", tokens=(RECIPE,))
+    report = prepare(FIXTURE, tmp_path / "out", settings=Settings(tokens=(RECIPE,)))
     told = report["tokens"]["tiny"]
     module, tokenizer = load_base(TINY)
     reader = Reader(tokenizer, module.config)
