@@ -20,7 +20,6 @@ COLUMNS = (
     "subset", "episode_id", "step_id", "episode_length", "goal", "height", "width", "touch_y", "touch_x", "lift_y",
     "lift_x", "said", "kind", "digest", "why",
 )  # fmt: skip
-NOTHING = pa.schema([SPILLED.field(name) for name in COLUMNS]).empty_table()
 
 
 class Named(NamedTuple):
@@ -70,7 +69,7 @@ def read_index(work: Work, numbers: Iterable[int]) -> Index:
     kept = [number for number in numbers if work.spill(number).exists()]
     tables = [_read(work, number, COLUMNS) for number in kept]
     rows = [len(table) for table in tables]
-    table = pa.concat_tables([NOTHING, *tables])
+    table = pa.concat_tables([_schema(COLUMNS).empty_table(), *tables])
     del tables
     key = pc.binary_join_element_wise(table["subset"], table["episode_id"], "\0")
     sizes = [_numbers(table, name, 0) for name in ("height", "width")]
@@ -101,12 +100,15 @@ def sentences(work: Work, number: int, most: int) -> list[str]:
 
 
 def _read(work: Work, number: int, columns: Sequence[str]) -> pa.Table:
-    """Some columns of a spill file; the screens stay on disk."""
+    """Some columns of a spill file; the screens stay on disk. (`included_fields` of Arrow would read them, too.)"""
     with pa.memory_map(str(work.spill(number))) as file:
-        schema = pa.ipc.open_file(file).schema
-        wanted = [schema.get_field_index(name) for name in columns]
-        only = pa.ipc.IpcReadOptions(included_fields=sorted(wanted))
-        return pa.ipc.open_file(file, options=only).read_all().select(columns)
+        rows = pa.ipc.open_file(file)
+        batches = [rows.get_batch(i).select(columns) for i in range(rows.num_record_batches)]
+        return pa.Table.from_batches(batches, _schema(columns)).combine_chunks()
+
+
+def _schema(columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([SPILLED.field(name) for name in columns])
 
 
 def _numbers(table: pa.Table, name: str, missing: float) -> NDArray[Any]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image
 
+from data_prep.memory import hold_freed
 from data_prep.reader import reader
 from data_prep.record import Part, Record, Unusable
 from data_prep.settings import Kept, Settings
@@ -48,6 +49,7 @@ class Job:
 
 def spill_part(job: Job) -> None:
     """Read a part to its end. A damaged one leaves its error and no row."""
+    hold_freed()
     hidden = job.work.hidden()
     told: dict[str, Any] = {"name": job.part.name, "stamp": job.part.stamp}
     try:
@@ -131,6 +133,6 @@ def _at_most(pixels: NDArray[np.uint8], most: int | None) -> NDArray[np.uint8]:
 
 
 def _digest(row: dict[str, Any]) -> bytes:
-    picture = row["image"]["bytes"] if "image" in row else b""
-    plain = {**row, "image": hashlib.sha256(picture).hexdigest()}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()[:16]
+    digest = hashlib.sha256(row["image"]["bytes"] if "image" in row else b"")
+    digest.update(json.dumps({name: row[name] for name in sorted(row) if name != "image"}).encode())
+    return digest.digest()[:16]
