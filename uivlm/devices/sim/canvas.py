@@ -2,16 +2,15 @@
 
 In: labels and where they go (rows from the top, columns from the left). Out: a `Screen` and, for each widget,
 the `Box` a finger can hit. Everything scales with the screen, so all sizes and both themes share one look.
-The typeface is the one inside Pillow: the same pixels on every machine.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from uivlm.devices.sim.lettering import SMALLEST, fitted, shape
 from uivlm.devices.sim.theme import Colour, Theme
 from uivlm.episode import Element, Screen
 
@@ -20,7 +19,6 @@ COLUMNS = 3  # of a row: each word stands in one of its own, so that a patch sho
 TEXT = 0.66  # height of ordinary type, in rows
 WORD = 0.88  # of a column's width: the longest a word can be
 AIR = 0.012  # of the screen's width, around cards
-SMALLEST = 6  # pixels of type
 Align = Literal["left", "center"]
 
 
@@ -35,13 +33,6 @@ class Box:
 
     def holds(self, y: float, x: float) -> bool:
         return self.y <= y < self.y + self.height and self.x <= x < self.x + self.width
-
-
-@lru_cache(maxsize=64)
-def _font(pixels: int) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(pixels)
-    assert isinstance(font, ImageFont.FreeTypeFont), "Pillow was built without FreeType"
-    return font
 
 
 def _cut(words: list[str], columns: int, end: bool) -> list[str]:
@@ -104,18 +95,11 @@ class Canvas:
         """A word in its column, in smaller type where it would not fit; returns its left and right end in pixels."""
         room = WORD * self.width / COLUMNS
         pixels = max(SMALLEST, round(size * self.em))
-        length = _font(pixels).getlength(word)
-        while length > room and pixels > SMALLEST:
-            pixels = max(SMALLEST, min(pixels - 1, int(pixels * room / length)))
-            length = _font(pixels).getlength(word)
-        if length > room:
-            word = word[: max(1, int(len(word) * room / length) - 1)] + "…"
-            length = _font(pixels).getlength(word)
+        word, pixels, length = fitted(word, pixels, room)
         left, middle = self._px(row + 0.5, (column + (1 - WORD) / 2) / COLUMNS)
         left += (room - length) / 2 if align == "center" else 0
-        self.draw.text(
-            (round(left), round(middle)), word, fill=ink or self.theme.ink, font=_font(pixels), anchor="lm"
-        )
+        mask, right, down = shape(word, pixels)
+        self.draw.bitmap((round(left) + right, round(middle) + down), mask, fill=ink or self.theme.ink)
         return left, left + length
 
     def wipe(self, row: int) -> None:
