@@ -20,6 +20,7 @@ from bridges import (
     recipe,
     tokenizer,
 )
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -84,6 +85,21 @@ def test_reader_gives_vits_own_pixels() -> None:
     seen = reader.pixels(Picture(Screen(pixels)))
     assert seen.shape == (3, 48, 32)
     assert np.allclose(seen[:, 5, 7], [-1, -0.6, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(96, 64), (601, 299), (48, 32), (20, 31)])
+def test_screens_are_made_smaller_as_pillow_does(size: tuple[int, int]) -> None:
+    """And larger. No value is more than one of 255 levels away, few are at all."""
+    rng = np.random.default_rng(sum(size))
+    pixels = rng.integers(0, 256, (*size, 3), np.uint8)
+    pixels[: size[0] // 2] = 255 * rng.integers(0, 2, 3, np.uint8)
+    pixels.setflags(write=False)
+    seen = Reader(tokenizer(), config()).pixels(Picture(Screen(pixels)))
+    ours = np.round((seen.transpose(1, 2, 0) + 1) * 255 / 2)
+    theirs = np.asarray(Image.fromarray(pixels).resize((32, 48), Image.Resampling.BICUBIC), np.float32)
+    apart = np.abs(ours - theirs)
+    assert apart.max() <= 1
+    assert (apart > 0).mean() < 0.02
 
 
 def example_of(model: LlamaVit, num_steps: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

