@@ -2,9 +2,8 @@
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,21 +81,28 @@ def write_file(file: File) -> dict[str, Any]:
 
 
 def _write(file: File, path: Path) -> None:
-    reader = lru_cache(maxsize=64)(_reader)  # open files go with this call
-
-    @lru_cache(maxsize=64)  # an episode's rows mostly lie together
-    def spilled(part: int, group: int) -> pa.RecordBatch:
-        return reader(file.work.spill(part)).get_batch(group).select(RECORDED.names)
-
     compression = {field: "none" if field.startswith("image") else "zstd" for field in _leaves(SCHEMA)}
     with pq.ParquetWriter(path, SCHEMA, compression=compression, use_dictionary=["subset", "goal"]) as writer:
         for start in range(0, len(file.rows), ROW_GROUP):
             rows = file.rows[start : start + ROW_GROUP]
-            places = [(row.part, *divmod(row.row, ROW_GROUP)) for row in rows]
-            found = pa.Table.from_batches([spilled(part, group).slice(at, 1) for part, group, at in places])
             placed = [[file.split] * len(rows), [row.t for row in rows]]
             columns = [pa.array(values, field.type) for values, field in zip(placed, PLACED, strict=True)]
+            found = _gathered(file.work, rows)
             writer.write_table(pa.table([*columns, *found.columns], SCHEMA), row_group_size=ROW_GROUP)
+
+
+def _gathered(work: Work, rows: Sequence[Row]) -> pa.Table:
+    """The rows, in order. Their files are mapped into memory for them alone: what is read of a map counts as this process's
+    memory while it lasts."""
+    places = [(row.part, *divmod(row.row, ROW_GROUP)) for row in rows]
+    files = {
+        part: pa.ipc.open_file(pa.memory_map(str(work.spill(part)))) for part in {row.part for row in rows}
+    }
+    batches = {
+        (part, group): files[part].get_batch(group).select(RECORDED.names)
+        for part, group in {(part, group) for part, group, _ in places}
+    }
+    return pa.Table.from_batches([batches[part, group].slice(at, 1) for part, group, at in places])
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
@@ -110,11 +116,6 @@ def _leaves(schema: pa.Schema) -> list[str]:
         else:
             names.append(field.name)
     return names
-
-
-def _reader(path: Path) -> pa.RecordBatchFileReader:
-    """A spill file mapped into memory: only the pages of the rows asked for are read."""
-    return pa.ipc.open_file(pa.memory_map(str(path)))
 
 
 def fingerprint(episodes: list[Planned], index: Index) -> str:

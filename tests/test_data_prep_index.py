@@ -1,4 +1,4 @@
-"""The index of all records: small, whatever the screens take."""
+"""What both passes hold in memory: little, whatever the screens take."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from data_prep.tfrecord import write_shard
 from data_prep.work import Work, keep_settings
 
 ROOT = Path(__file__).parents[1]
-RECORDS = 100
+RECORDS = 800
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,27 @@ def test_no_screen_is_read_for_it(work: Work) -> None:
     records, episodes, peak = map(int, told.split())
     assert (records, episodes) == (RECORDS, RECORDS // 10)
     assert 0 < peak < on_disk / 20
+
+
+def test_written_rows_are_let_go(work: Work) -> None:
+    """Of 30 MB of screens, gathered from a mapped file, a few are in memory at a time."""
+    code = (
+        "import resource, sys; from pathlib import Path; from data_prep.write import File, Row, write_file; "
+        "from data_prep.work import Work; work = Work(Path(sys.argv[1])); "
+        "row = lambda i: Row(0, i, i % 10); "
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024; "
+        "work.data.mkdir(exist_ok=True); "
+        "write_file(File('few', work, 'train', tuple(map(row, range(40))), 4)); before = peak(); "
+        "told = write_file(File('all', work, 'train', tuple(map(row, range(int(sys.argv[2])))), 80)); "
+        "print(told['bytes'], peak() - before)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(work.folder), str(RECORDS)],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    written, grown = map(int, told.split())
+    assert written > RECORDS * 30_000
+    assert grown < written / 6
 
 
 def test_what_outlives_the_files(work: Work, tmp_path: Path) -> None:
