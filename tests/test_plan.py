@@ -21,6 +21,7 @@ from uivlm.models import cost, tune
 from uivlm.models.cost import QUANTISED, RUNTIME, Shape, Size, memory, operations, shape, sizes, usual_episode
 from uivlm.models.model import build, grammar, nll
 from uivlm.models.qwen_vl.config import QwenVLConfig, to_original
+from uivlm.plan import gigabytes
 from uivlm.sentences.encode import encode
 
 
@@ -121,7 +122,19 @@ def test_the_command_without_weights(kind: str, tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "2 episodes of" in told.output
     assert "0 (the recipe)" in told.output
-    with pytest.raises(
-        ValueError, match="GB are needed on each GPU, --memory says 1: try --set model.quantise=nf4"
-    ):
-        CliRunner().invoke(app, [*said, "--set", "train.batch=500", "--memory", "1"], catch_exceptions=False)
+    fits = CliRunner().invoke(app, [*said, "--memory", "80GB"], catch_exceptions=False)
+    assert fits.exit_code == 0, fits.output
+    for limit in ("1", "1GB", "0.9 GiB"):
+        says = f"GB are needed on each GPU, --memory says {limit}: try --set model.quantise=nf4"
+        with pytest.raises(ValueError, match=says):
+            CliRunner().invoke(
+                app, [*said, "--set", "train.batch=500", "--memory", limit], catch_exceptions=False
+            )
+
+
+def test_memory_is_said_as_people_say_it() -> None:
+    assert [gigabytes(text) for text in ("80", "80GB", "80 gb", "24.5GB")] == [80, 80, 80, 24.5]
+    assert gigabytes("80GiB") == pytest.approx(85.899346)
+    for text in ("", "much", "-80", "0GB", "80MB", "80GB of it"):
+        with pytest.raises(ValueError, match=f"--memory is {text!r}: say what one GPU has, such as 80GB"):
+            gigabytes(text)

@@ -67,7 +67,7 @@ def plan(
     set_: Settings = None,
     gpus: Annotated[int, typer.Option(min=1, help="How many GPUs.")] = 1,
     memory: Annotated[
-        float | None, typer.Option(min=1, help="GB of one GPU; more than that is refused.")
+        str | None, typer.Option(help="Of one GPU, such as 80GB; what needs more is refused.")
     ] = None,
     tflops: Annotated[float, typer.Option(min=1, help="Peak of one GPU; an A100's by default.")] = 312,
     data: Annotated[Path | None, typer.Option(help="Prepared data, for real lengths of sentences.")] = None,
@@ -288,7 +288,7 @@ def pretrain(
 def demo(
     out: Annotated[Path, typer.Option(help="A new folder for everything.")] = Path("build/demo"),
     seed: Seed = 0,
-    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 3000,
+    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 5000,
     test: Annotated[int, typer.Option(min=1, help="Simulated episodes to evaluate on.")] = 200,
     goals: Annotated[int, typer.Option(min=1, help="Unseen goals to pursue on the simulated phone.")] = 20,
 ) -> None:

@@ -4,6 +4,7 @@ Nothing is loaded but configurations and a tokenizer. A configuration that canno
 change.
 """
 
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -33,9 +34,10 @@ GB = 1e9
 
 
 def plan(
-    recipe: Recipe, gpus: int, memory_gb: float | None, tflops: float, data: Path | None, console: Console
+    recipe: Recipe, gpus: int, memory_of_one: str | None, tflops: float, data: Path | None, console: Console
 ) -> None:
     """Prints tables; ValueError where a sentence is too long for the model or the GPU too small."""
+    limit = None if memory_of_one is None else gigabytes(memory_of_one)
     built = build(recipe, "meta")
     episodes = [usual_episode()] if data is None else Prepared.open(data).episodes("train", limit=EPISODES)
     found = sizes(recipe, built, episodes)
@@ -47,11 +49,19 @@ def plan(
     console.print(_memory_table(recipe, stages, gpus))
     console.print(_hours_table(recipe, model, found, gpus, tflops))
     needed = stages[recipe.train.zero].total / GB
-    if memory_gb is not None and needed > memory_gb:
+    if limit is not None and needed > limit:
         raise ValueError(
-            f"about {needed:.1f} GB are needed on each GPU, --memory says {memory_gb:g}: try --set model.quantise=nf4, a "
+            f"about {needed:.1f} GB are needed on each GPU, --memory says {memory_of_one}: try --set model.quantise=nf4, a "
             "smaller train.batch, fewer grammar.screens, or a higher train.zero on more GPUs"
         )
+
+
+def gigabytes(text: str) -> float:
+    """`80`, `80GB` and `80 GiB` in units of 10^9 bytes; ValueError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB)?", text.strip(), re.IGNORECASE)
+    if not found or not float(found[1]):
+        raise ValueError(f"--memory is {text!r}: say what one GPU has, such as 80GB")
+    return float(found[1]) * (2**30 / GB if (found[2] or "").lower() == "gib" else 1)
 
 
 def _model_table(recipe: Recipe, model: Shape, found: list[list[Size]], data: Path | None) -> Table:
