@@ -1,6 +1,6 @@
 """Episodes of the simulated phone as AITW-format shards: in numbers and a seed, out a folder like a real source.
 
-    python -m data_prep.simulate OUT [--episodes 5000] [--test 250] [--seed 0] [--workers N]
+    python -m data_prep.simulate OUT [--episodes 3000] [--test 250] [--seed 0] [--workers N]
 
 OUT/simulated/simulated-?????-of-????? are GZIP TFRecords, OUT/split.json says which episodes train and which test.
 No goal, layout or episode of the one is in the other. The same numbers give the same bytes.
@@ -99,7 +99,7 @@ def _record(episode: Episode, t: int) -> Record:
 
 def main(
     out: Annotated[Path, typer.Argument(help="the folder to make")],
-    episodes: Annotated[int, typer.Option(help="episodes of the train split")] = 5000,
+    episodes: Annotated[int, typer.Option(help="episodes of the train split")] = 3000,
     test: Annotated[int, typer.Option(help="episodes of the test split")] = 250,
     seed: Annotated[int, typer.Option(help="another seed, other episodes")] = 0,
     workers: Annotated[int, typer.Option(help="processes that draw")] = os.cpu_count() or 1,

@@ -288,7 +288,7 @@ def pretrain(
 def demo(
     out: Annotated[Path, typer.Option(help="A new folder for everything.")] = Path("build/demo"),
     seed: Seed = 0,
-    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 5000,
+    episodes: Annotated[int, typer.Option(min=1, help="Simulated episodes to train on.")] = 3000,
     test: Annotated[int, typer.Option(min=1, help="Simulated episodes to evaluate on.")] = 200,
     goals: Annotated[int, typer.Option(min=1, help="Unseen goals to pursue on the simulated phone.")] = 20,
 ) -> None:
