@@ -135,7 +135,7 @@ def _run(shards: Sequence[Path], source: Path, out: Path) -> dict[str, Times]:
     took[WHOLE] = _timed(prepare, source, out / "whole") / len(SUBSETS)
     took[PASS_1] = _timed(_pass_1, source, out / "pass 1") / len(SUBSETS)
     if find_spec("tfrecord"):  # in a process of its own: ours has told malloc what to keep
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
             took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
     shutil.rmtree(out)
     return {what: ms / (len(shards) * RECORDS) for what, ms in took.items()}
