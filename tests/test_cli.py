@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from PIL import Image
 
@@ -123,6 +124,15 @@ def test_missing_folder_of_data(uivlm: Uivlm) -> None:
 
 def test_unknown_recipe(uivlm: Uivlm) -> None:
     assert "no recipe 'nosuch'" in refused(uivlm("train", "nosuch"))
+
+
+def test_a_gpu_that_is_too_small(uivlm: Uivlm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_small(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("uivlm.training.trainer.train", too_small)
+    says = refused(uivlm("train", str(ROOT / "recipes" / "tiny.py"), "--out", "mine"))
+    assert "the GPU's memory is too small for this: `uivlm plan` says what is needed" in says
 
 
 @pytest.mark.parametrize(
