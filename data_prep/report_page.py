@@ -106,7 +106,7 @@ def _leaks(report: dict[str, Any]) -> str:
 
 
 def _tokens(report: dict[str, Any]) -> str:
-    heads = ("episodes", "tokens a step", "median", "95 %", "longest", "longest sentence")
+    heads = ("episodes", "tokens a screen", "tokens a step", "median", "95 %", "longest", "longest sentence")
     rows = [(recipe, *(count[head] for head in heads)) for recipe, count in report.get("tokens", {}).items()]
     about = "<p>Median, 95 % and longest are of whole episodes; a sentence is what a model reads at once.</p>"
     table = f'<div style="overflow-x:auto">{_table(("recipe", *heads), rows)}</div>'

@@ -52,6 +52,7 @@ def _count(model: Counter, episodes: Episodes) -> dict[str, float]:
     told = lengths(sizes(model.recipe, model.built, episodes))
     return {
         "episodes": told.episodes,
+        "tokens a screen": round(told.a_screen, 1),
         "tokens a step": round(told.a_step, 1),
         "median": told.median,
         "95 %": told.high,

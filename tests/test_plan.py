@@ -57,13 +57,13 @@ def test_memory_of_the_original_scripts(
     qwen: recipes.Recipe, full: Shape, tokens: int, published: float
 ) -> None:
     """LoRA on one A100, one image, every token trained, four kinds of layers (112.2 M): within 15 % of what is published."""
-    row = Size(tokens, tokens, 1, 1024)
+    row = Size(tokens, tokens, 1, 1024, 256)
     found = memory(qwen, replace(full, trained=112_200_000), [row], 1, 0).total / 1e9
     assert found == pytest.approx(published, rel=0.15)
 
 
 def test_memory_is_shared_out_by_stage(qwen: recipes.Recipe, full: Shape) -> None:
-    row = Size(1000, 50, 4, 4096)
+    row = Size(1000, 50, 4, 4096, 1024)
     one, two, three = (memory(qwen, full, [row], 8, zero) for zero in (1, 2, 3))
     assert one.optimizer == two.optimizer == full.trained * 12 / 8
     assert (one.gradients, two.gradients) == (full.trained * 2, full.trained * 2 / 8)
@@ -95,7 +95,8 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
     ids, labels = (torch.from_numpy(part)[None] for part in (example.input_ids, example.labels))
     with FlopCounterMode(display=False) as counter:
         nll(model(ids, pixels=torch.from_numpy(np.stack(example.pixels)), labels=labels), labels).backward()
-    assert rows[0] == Size(len(example.input_ids), int((example.labels != -100).sum()), 4, 4 * 24)
+    trained = int((example.labels != -100).sum())
+    assert rows[0] == Size(len(example.input_ids), trained, 4, 4 * 24, sum(example.tokens))
     assert operations(told, rows[0]) == pytest.approx(counter.get_total_flops(), rel=0.15)
 
 
@@ -122,6 +123,7 @@ def test_the_command_without_weights(kind: str, tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "2 episodes of" in told.output
     assert "0 (the recipe)" in told.output
+    assert "visual tokens a screen" in told.output
     fits = CliRunner().invoke(app, [*said, "--memory", "80GB"], catch_exceptions=False)
     assert fits.exit_code == 0, fits.output
     for limit in ("1", "1GB", "0.9 GiB"):

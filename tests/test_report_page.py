@@ -332,12 +332,12 @@ def test_tokens_where_they_were_counted(page: Any, report: dict[str, Any]) -> No
     assert "Tokens" not in page()
     report["tokens"] = {
         "qwenvl": {
-            "episodes": 1000, "tokens a step": 1273.25, "median": 8200, "95 %": 20100, "longest": 65536,
-            "longest sentence": 10240,
+            "episodes": 1000, "tokens a screen": 256.0, "tokens a step": 1273.25, "median": 8200, "95 %": 20100,
+            "longest": 65536, "longest sentence": 10240,
         }
     }  # fmt: skip
     found = rows(page())
-    assert ["qwenvl", "1,000", "1,273.2", "8,200", "20,100", "65,536", "10,240"] in found
+    assert ["qwenvl", "1,000", "256.0", "1,273.2", "8,200", "20,100", "65,536", "10,240"] in found
 
 
 def test_many_kinds_of_screens_are_cut(page: Any, report: dict[str, Any]) -> None:

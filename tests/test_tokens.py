@@ -9,7 +9,7 @@ from data_prep.settings import Settings
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.llama_vit import TINY, Reader
 from uivlm.sentences.encode import encode
-from uivlm.sentences.sentence import Grammar
+from uivlm.sentences.sentence import Grammar, Picture
 from uivlm.sentences.store import Prepared
 
 RECIPE = str(Path(__file__).parents[1] / "recipes" / "tiny.py")
@@ -26,6 +26,11 @@ def test_counts_are_those_of_encoded_sentences(tmp_path: Path) -> None:
         [len(encode(grammar.sentence(window), reader).input_ids) for window in grammar.windows(episode)]
         for episode in episodes
     ]
+    seen = [len(reader.picture(Picture(step.screen))) for episode in episodes for step in episode.steps]
+    assert (
+        max(len(episode.steps) for episode in episodes) <= grammar.screens
+    )  # else some are seen in two windows
+    assert told["tokens a screen"] == round(sum(seen) / len(seen), 1)
     assert told["episodes"] == len(episodes)
     assert told["longest sentence"] == max(max(each) for each in found)
     assert told["longest"] == max(map(sum, found))

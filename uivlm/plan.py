@@ -70,7 +70,8 @@ def _model_table(recipe: Recipe, model: Shape, found: list[list[Size]], data: Pa
     table.add_row("parameters", f"{model.parameters:,}")
     table.add_row("trained", f"{model.trained:,}")
     told = lengths(found)
-    table.add_row(f"tokens a step ({source})", f"{told.a_step:.0f}")
+    table.add_row(f"visual tokens a screen ({source})", f"{told.a_screen:.0f}")
+    table.add_row("tokens a step, with its words", f"{told.a_step:.0f}")
     table.add_row(
         "tokens an episode: median, 95 %, most", f"{told.median:,}, {told.high:,}, {told.longest:,}"
     )

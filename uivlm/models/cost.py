@@ -38,12 +38,13 @@ RUNTIME = 0.8e9  # bytes that CUDA and its libraries take on a GPU
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One sentence: its tokens, those that are trained, its screens and the patches that they are seen in."""
+    """One sentence: its tokens, those that are trained, its screens, the patches that they are seen in and their tokens."""
 
     tokens: int
     trained: int
     screens: int
     patches: int
+    visual: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Lengths:
     """Tokens of episodes and of their sentences."""
 
     episodes: int
-    a_step: float  # mean over sentences of tokens a screen
+    a_step: float  # mean over sentences of tokens a screen, words included
+    a_screen: float  # mean over screens of visual tokens
     median: int  # of an episode
     high: int  # 95 % of the episodes are not longer
     longest: int
@@ -107,7 +109,7 @@ def sizes(recipe: recipes.Recipe, built: Built, episodes: Iterable[Episode]) -> 
             seen = [built.reader.pixels(piece).shape for piece in sentence if isinstance(piece, Picture)]
             patches = sum(shape[1] * shape[2] // kernel for shape in seen)
             trained = int((example.labels != IGNORE).sum())
-            rows.append(Size(len(example.input_ids), trained, len(seen), patches))
+            rows.append(Size(len(example.input_ids), trained, len(seen), patches, sum(example.tokens)))
         found.append(rows)
     return found
 
@@ -119,6 +121,7 @@ def lengths(found: list[list[Size]]) -> Lengths:
     return Lengths(
         episodes=len(found),
         a_step=sum(row.tokens / row.screens for row in rows) / len(rows),
+        a_screen=sum(row.visual for row in rows) / sum(row.screens for row in rows),
         median=tokens[len(tokens) // 2],
         high=tokens[int(0.95 * (len(tokens) - 1))],
         longest=tokens[-1],
