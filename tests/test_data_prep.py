@@ -23,7 +23,7 @@ from data_prep.__main__ import app, prepare
 from data_prep.aitw import parse_record, to_example
 from data_prep.formats.aitw import absent, find, subset_of
 from data_prep.record import Record
-from data_prep.settings import Kept, Settings
+from data_prep.settings import Codec, Gaps, Kept, Settings
 from data_prep.split import Choice, by_hash, leaks, parent, read_split
 from data_prep.tfrecord import read_records, write_shard
 from uivlm.actions.language import Language
@@ -41,11 +41,11 @@ STYLES = ["standard_google_style_split.json", "autoui_style_split.json"]
 
 
 def made(
-    source: Path, out: Path, split: Path | None = None, bins: int = 100, codec: Any = "jpeg",
-    gaps: Any = "keep-prefix", limit: int | None = None, **rest: Any,
+    source: Path, out: Path, split: Path | None = None, bins: int = 100, codec: Codec = "jpeg",
+    gaps: Gaps = "keep-prefix", limit: int | None = None, workers: int = 1, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     settings = Settings(choice=Choice(read_split(split)), kept=Kept(bins, codec), gaps=gaps, limit=limit)
-    return prepare(source, out, settings, **rest)
+    return prepare(source, out, settings, workers, force=force)
 
 
 def all_episodes(folder: Path) -> dict[str, Episode]:
@@ -164,7 +164,7 @@ def test_the_fingerprint_is_of_the_data_alone(tmp_path: Path, monkeypatch: pytes
         ("keep", 36, {"exact duplicate": 1}),
     ],
 )
-def test_gap_policies(gaps: Any, steps: int, dropped: dict[str, int], tmp_path: Path) -> None:
+def test_gap_policies(gaps: Gaps, steps: int, dropped: dict[str, int], tmp_path: Path) -> None:
     report = made(FIXTURE, tmp_path / "out", gaps=gaps)
     assert (report["steps"], report["dropped_steps"]) == (steps, dropped)
     assert report["gap_policy"].startswith(gaps)

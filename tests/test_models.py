@@ -89,17 +89,19 @@ def test_reader_gives_vits_own_pixels() -> None:
 
 @pytest.mark.parametrize("size", [(96, 64), (601, 299), (48, 32), (20, 31)])
 def test_screens_are_made_smaller_as_pillow_does(size: tuple[int, int]) -> None:
-    """And larger. No value is more than one of 255 levels away; how many are depends on how torch shares out the work."""
+    """And larger. No value is more than one of 255 levels away, few are at all."""
     rng = np.random.default_rng(sum(size))
     pixels = rng.integers(0, 256, (*size, 3), np.uint8)
     pixels[: size[0] // 2] = 255 * rng.integers(0, 2, 3, np.uint8)
     pixels.setflags(write=False)
     seen = Reader(tokenizer(), config()).pixels(Picture(Screen(pixels)))
     ours = np.round((seen.transpose(1, 2, 0) + 1) * 255 / 2)
-    theirs = np.asarray(Image.fromarray(pixels).resize((32, 48), Image.Resampling.BICUBIC), np.float32)
+    narrow = Image.fromarray(pixels).resize((32, size[0]), Image.Resampling.BICUBIC)
+    # Width first: Pillow 13 alone begins with the height of a tall picture, and rounds other values in between.
+    theirs = np.asarray(narrow.resize((32, 48), Image.Resampling.BICUBIC), np.float32)
     apart = np.abs(ours - theirs)
     assert apart.max() <= 1
-    assert (apart > 0).mean() < 0.1  # of noise; of screens fewer than one in a thousand
+    assert (apart > 0).mean() < 0.005
 
 
 def example_of(model: LlamaVit, num_steps: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

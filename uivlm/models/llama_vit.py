@@ -230,7 +230,7 @@ def _seen(
 ) -> tuple[NDArray[np.float32], int]:
     """Pixels [3, h, w]; with `patch`, its height and width, patches that show nothing are of one colour, and the others
     are counted."""
-    # Pillow's bicubic, but for one level of a few values, in a quarter of its time
+    # Pillow's bicubic, but for one level of a few values, in a quarter of its time; Pillow 13 changed its own
     shown = torch.tensor(screen.pixels).permute(2, 0, 1)[None]
     sized = functional.interpolate(shown, size, mode="bicubic", antialias=True)[0]
     colours = sized.contiguous().numpy().astype(np.float32) / np.float32(255)

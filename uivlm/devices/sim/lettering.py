@@ -20,13 +20,17 @@ def _font(pixels: int) -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=4096)
 def fitted(word: str, pixels: int, room: float) -> tuple[str, int, float]:
-    """The word, cut where it must be, the height of its type and its length, in pixels: at most `room` long."""
+    """The word, cut where it must be, the height of its type and its length, in pixels: at most `room` long, but one
+    letter always stays."""
     length = _font(pixels).getlength(word)
     while length > room and pixels > SMALLEST:
         pixels = max(SMALLEST, min(pixels - 1, int(pixels * room / length)))
         length = _font(pixels).getlength(word)
     if length > room:
-        word = word[: max(1, int(len(word) * room / length) - 1)] + "…"
+        kept = max(1, int(len(word) * room / length) - 1)
+        while kept > 1 and _font(pixels).getlength(word[:kept] + "…") > room:
+            kept -= 1
+        word = word[:kept] + "…"
         length = _font(pixels).getlength(word)
     return word, pixels, length
 
