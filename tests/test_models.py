@@ -507,3 +507,25 @@ def test_quantised_is_the_language_model_alone(
         _, again = tune.load(one, tmp_path)
         assert torch.equal(again(ids, pixels).logits, wanted)
     assert lora.trained_names(again) == []
+
+
+def test_four_bit_layers_compute_alike_on_every_processor(
+    qwen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an evaluation too: bitsandbytes packs them anew where a processor has AVX512-BF16."""
+    modules = pytest.importorskip("bitsandbytes.nn.modules", reason="bitsandbytes is not installed")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(modules, "has_avx512bf16", lambda: True)
+    built = build(qwen_recipe(qwen, Path("data"), quantise="nf4"))
+    ids, pixels = qwen_example(built)
+    model = shaken_by(tune.begin(built, 0))
+    with torch.inference_mode():
+        before = model.eval()(ids, pixels).logits
+    model.train()(ids, pixels).logits.sum().backward()
+    first = next(value for name, value in model.named_parameters() if "h.0" in name and value.requires_grad)
+    assert first.grad is not None
+    assert first.grad.abs().sum() > 0
+    monkeypatch.setattr(modules, "has_avx512bf16", lambda: False)
+    plain = shaken_by(tune.begin(build(qwen_recipe(qwen, Path("data"), quantise="nf4")), 0))
+    with torch.inference_mode():
+        assert torch.equal(plain.eval()(ids, pixels).logits, before)

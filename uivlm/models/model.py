@@ -18,7 +18,7 @@ from uivlm.models import llama_vit
 from uivlm.models.bridge_folder import load_base
 from uivlm.models.bridge_parts import from_parts
 from uivlm.models.bridge_parts import outline as outline_parts
-from uivlm.models.quantise import quantised
+from uivlm.models.quantise import quantised, stay_as_read
 from uivlm.models.qwen_hf import files as hf_files
 from uivlm.models.qwen_hf import model as qwen_hf
 from uivlm.models.qwen_hf.pixels import Sight
@@ -76,6 +76,13 @@ class Built:
 def build(recipe: recipes.Recipe, outline: str | None = None) -> Built:
     """`outline` names a device: then no weights are read, the model is made there of its configuration alone: without
     values on "meta", at random elsewhere. (A bridge's own folder is small, and read all the same.)"""
+    built = _built(recipe, outline)
+    if built.quantised:
+        stay_as_read(built.module)
+    return built
+
+
+def _built(recipe: recipes.Recipe, outline: str | None) -> Built:
     dtype = DTYPES[recipe.train.precision]
     match recipe.model:
         case recipes.LlamaVit(base=base, lora=lora):

@@ -1,6 +1,7 @@
 """Linear layers of a frozen language model in 4 or 8 bits (bitsandbytes): the base of Q-LoRA (Dettmers et al. 2023).
 
-In: how the recipe wants them kept. Out: what transformers' `from_pretrained` needs to read weights so.
+In: how the recipe wants them kept. Out: what transformers' `from_pretrained` needs to read weights so; afterwards, layers
+that compute alike on every processor.
 """
 
 import os
@@ -8,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
+from torch import nn
 from transformers import BitsAndBytesConfig
 
 # Modules that keep their precision, by the beginning of their names: Qwen-VL's, those of its successors.
@@ -34,3 +36,11 @@ def quantised(how: Literal["nf4", "int8"], dtype: torch.dtype) -> dict[str, Any]
             config = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=WHOLE)
     place = int(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.is_available() else "cpu"
     return {"quantization_config": config, "device_map": {"": place}}
+
+
+def stay_as_read(module: nn.Module) -> None:
+    """On processors with AVX512-BF16 bitsandbytes (0.50) packs a 4-bit layer anew at its first evaluation: without
+    gradients from then on, in bfloat16, and only where widths are multiples of 64. Its layers are told not to."""
+    for part in module.modules():
+        if hasattr(part, "support_avx512bf16_for_cpu"):
+            part.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
