@@ -236,7 +236,7 @@ def _one_sentence(out: Path) -> Iterator[None]:
 
 
 def _say(sentence: str) -> NoReturn:
-    errors.print(f"error: {sentence}", style="red", markup=False, soft_wrap=True)
+    errors.print(f"error: {' '.join(sentence.split())}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(2)
 
 

@@ -4,7 +4,10 @@ A local path is read by the system, anything with `://` by fsspec (gs:// needs t
 a far file is read as a stream.
 """
 
+import io
 import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -28,7 +31,8 @@ def open_binary(where: str) -> BinaryIO:
     if not is_url(where):
         return Path(where).open("rb")
     files, path = _far(where)
-    return cast("BinaryIO", files.open(path, "rb"))
+    with _reached(where):
+        return cast("BinaryIO", io.BufferedReader(_FarFile(where, files.open(path, "rb"))))
 
 
 def list_files(source: str) -> list[Listed]:
@@ -58,10 +62,9 @@ def _listed_near(source: Path) -> list[Listed]:
 
 def _listed_far(source: str) -> list[Listed]:
     files, root = _far(source)
-    try:
-        found: dict[str, dict[str, Any]] = files.find(root, detail=True)
-    except FileNotFoundError:
-        found = {}
+    found: dict[str, dict[str, Any]] = {}
+    with suppress(FileNotFoundError), _reached(source):
+        found = files.find(root, detail=True)
     if not found:
         raise ValueError(f"there is no folder or file {source} to prepare, or it cannot be read from here")
     return [
@@ -82,3 +85,33 @@ def _far(where: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         raise ValueError(f"{where} cannot be opened: {error}") from None
     return files, str(path)
+
+
+class _FarFile(io.RawIOBase):
+    """A file that fsspec opened, as one of Python's own: each error of reading is an OSError."""
+
+    def __init__(self, where: str, file: Any) -> None:
+        super().__init__()
+        self.where, self.file = where, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _reached(self.where):
+            return int(self.file.readinto(buffer))
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+@contextmanager
+def _reached(where: str) -> Generator[None]:
+    """What goes wrong on the way to a store is an OSError; its clients have errors of their own beside that."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{where} cannot be read: {error}") from error
