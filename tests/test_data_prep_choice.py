@@ -183,6 +183,41 @@ def test_a_worker_of_ray_is_killed_and_the_bytes_are_the_same(source: Path, tmp_
     assert sorted(os.listdir(tmp_path)) == ["pool", "ray"]
 
 
+def test_several_machines_give_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    """Two nodes of one processor each, on this machine; each part says which of them did it."""
+    pytest.importorskip("ray", reason="Ray has no wheel for this system")
+    from ray.cluster_utils import Cluster
+
+    prepare(source, tmp_path / "pool", settings=Settings(kept=Kept(codec="png")))
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        machines.add_node(num_cpus=1)
+        run = subprocess.Popen(
+            command(source, tmp_path / "ray", "--engine", "ray", "--workers", "2"),
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "RAY_ADDRESS": machines.address},
+        )  # fmt: skip
+        nodes = set[int]()
+        while run.poll() is None:
+            nodes |= {node for worker in _workers_at_work(os.getsid(0)) if (node := _node(worker))}
+            time.sleep(0.01)
+        output = run.communicate()[0]
+    finally:
+        machines.shutdown()
+    assert run.returncode == 0, output
+    assert len(nodes) == 2, "one node did everything"
+    assert content(tmp_path / "ray") == content(tmp_path / "pool")
+
+
+def _node(worker: int) -> int | None:
+    """The process of Ray that started this one: each node has its own."""
+    try:
+        told = Path(f"/proc/{worker}/status").read_text()
+    except (OSError, ProcessLookupError):
+        return None
+    return int(told.partition("PPid:")[2].split()[0])
+
+
 def _workers_at_work(session: int) -> Iterator[int]:
     """Processes of a session that Ray names after the function they run."""
     for entry in Path("/proc").iterdir():
