@@ -4,6 +4,7 @@
 #   OUT     where the result goes                      GOAL    what to do             PORT, SEED, INDEX
 #   FORMAT  how they were recorded: aitw, seeclick, aitz, androidcontrol, showui, jsonl or trace
 #   SPLIT   a list of episodes for train and test; default: SOURCE/split.json, if it is there
+#   GPUS    finetune: so many processes, a GPU each      RESUME  finetune: 1 goes on with the unfinished run of OUT
 #   LIMIT   data, eval: most episodes; run: most steps; live: goals
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -26,6 +27,8 @@ DEVICE ?= sim
 AGENT ?= $(CKPT)
 PORT ?= 8000
 LIMIT ?=
+GPUS ?=
+RESUME ?=
 SEED ?= 0
 INDEX ?= 0
 
@@ -96,7 +99,7 @@ data: setup $(NEEDS_SOURCE) ## prepared data in OUT from the shards in SOURCE
 	$(PY) -m data_prep "$(SOURCE)" "$(or $(OUT),$(DATA))" --format $(FORMAT) $(SPLIT_OPTION) $(if $(LIMIT),--limit $(LIMIT))
 
 finetune: setup $(NEEDS_DATA) ## a checkpoint in OUT by RECIPE on DATA
-	$(UIVLM) train "$(RECIPE)" --set "data.folder=$(DATA)" --set train.seed=$(SEED) --out "$(or $(OUT),runs/$(notdir $(basename $(RECIPE))))"
+	$(if $(GPUS),$(PY) -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m uivlm,$(UIVLM)) train "$(RECIPE)" $(if $(RESUME),--resume) --set "data.folder=$(DATA)" --set train.seed=$(SEED) --out "$(or $(OUT),runs/$(notdir $(basename $(RECIPE))))"
 
 eval: setup $(NEEDS_DATA) $(NEEDS_CKPT) ## partial match of CKPT on DATA
 	$(UIVLM) eval "$(CKPT)" "$(DATA)" $(if $(LIMIT),--limit $(LIMIT)) $(if $(OUT),--out "$(OUT)")

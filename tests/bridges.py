@@ -143,15 +143,16 @@ def episode(seed: int, num_steps: int, goal: str | None = None) -> Episode:
     return Episode(f"e{seed}", goal or f"goal {seed}", "general", steps)
 
 
-def prepare(folder: Path, episodes: list[Episode], bins: int = 100) -> Path:
-    """Prepared data with one shard, all of it in the split train."""
+def prepare(folder: Path, episodes: list[Episode], bins: int = 100, validation: int = 0) -> Path:
+    """Prepared data with one shard: the split train, but for the last `validation` episodes."""
     rows = []
-    for one in episodes:
+    num_train = len(episodes) - validation
+    for number, one in enumerate(episodes):
         for t, step in enumerate(one.steps):
             kind, touch, lift, text = to_aitw(step.action)
             image = {"bytes": encode_image(step.screen.pixels, "png"), "path": None}
             row = {
-                "split": "train",
+                "split": "train" if number < num_train else "validation",
                 "t": t,
                 "subset": one.subset,
                 "episode_id": one.id,
@@ -167,7 +168,7 @@ def prepare(folder: Path, episodes: list[Episode], bins: int = 100) -> Path:
         "format": "uivlm prepared data",
         "version": 1,
         "bins": bins,
-        "splits": {"train": len(episodes), "test": 0},
+        "splits": {"train": num_train, "validation": validation, "test": 0},
         "subsets": {"general": len(episodes)},
         "fingerprint": f"of {len(rows)} rows",
         "shards": [{"file": "train-0.parquet", "steps": len(rows)}],
@@ -177,7 +178,7 @@ def prepare(folder: Path, episodes: list[Episode], bins: int = 100) -> Path:
 
 
 def recipe(base_folder: Path, data: Path, screens: int = 4, **train: Any) -> Recipe:
-    part = {"lr": 1e-2, "batch": 2, "precision": "float32", "weight_decay": 0.0} | train
+    part = {"lr": 1e-2, "batch": 2, "precision": "float32", "weight_decay": 0.0, "report_to": ()} | train
     return Recipe(
         "small",
         LlamaVitPart(str(base_folder), Lora(4, 8, 0.0)),

@@ -273,7 +273,7 @@ def test_train_qwenvl_then_evaluate(uivlm: Uivlm, small: Path, tmp_path: Path) -
     assert status == 0, err
     assert "[4 visual tokens]" in out
     assert {file.name for file in Path("mine").iterdir()} == {
-        "adapter_config.json", "adapter_model.safetensors", "card.json", "log.jsonl", "recipe.json",
+        "adapter_config.json", "adapter_model.safetensors", "card.json", "curves.html", "log.jsonl", "recipe.json",
     }  # fmt: skip
     assert [json.loads(line)["step"] for line in Path("mine/log.jsonl").read_text().splitlines()] == [1, 2]
     status, out, err = uivlm("eval", "mine", str(small / "data"), "--split", "train", "--out", "scores")
@@ -294,7 +294,7 @@ def test_no_qwenvl(uivlm: Uivlm, small: Path) -> None:
 def test_base_is_a_checkpoint(uivlm: Uivlm, small: Path) -> None:
     status, _, err = uivlm("base", str(small / "small.py"), "--out", "untuned")
     assert status == 0, err
-    assert json.loads(Path("untuned/card.json").read_text())["data"] is None
+    assert json.loads(Path("untuned/card.json").read_text())["data"] == []
 
 
 def test_show(uivlm: Uivlm, small: Path) -> None:

@@ -22,7 +22,17 @@ ALLOWED = {
     "uivlm.models": ("sentences", "episode", "recipe"),
     "uivlm.models.cost": ("models", "sentences", "actions", "episode", "recipe"),
     "uivlm.plan": ("models", "sentences", "recipe"),
-    "uivlm.training": ("models", "sentences", "episode", "recipe"),
+    "uivlm.training": ("models", "sentences", "actions", "episode", "recipe"),
+    # judges a model in training by the benchmark's own rule
+    "uivlm.training.validation": (
+        "training",
+        "evaluation.match",
+        "models",
+        "sentences",
+        "actions",
+        "episode",
+    ),
+    "uivlm.training.curves": ("page",),
     # the pre-training of the tiny base, on drawn interfaces
     "uivlm.training.pages": (
         "training",

@@ -94,7 +94,9 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
     example = encode(grammar(one).sentence(next(grammar(one).windows(episode(0, 4)))), built.reader)
     ids, labels = (torch.from_numpy(part)[None] for part in (example.input_ids, example.labels))
     with FlopCounterMode(display=False) as counter:
-        nll(model(ids, pixels=torch.from_numpy(np.stack(example.pixels)), labels=labels), labels).backward()
+        nll(
+            model(ids, pixels=torch.from_numpy(np.stack(example.pixels)), labels=labels), labels
+        ).sum().backward()
     trained = int((example.labels != -100).sum())
     assert rows[0] == Size(len(example.input_ids), trained, 4, 4 * 24, sum(example.tokens))
     assert operations(told, rows[0]) == pytest.approx(counter.get_total_flops(), rel=0.15)

@@ -43,7 +43,7 @@ from uivlm.models.qwen_hf.reader import Reader
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar, Picture
 from uivlm.training.checkpoint import base_checkpoint
-from uivlm.training.collator import Collator, Row
+from uivlm.training.collator import ASIDE, Collator, encoded
 from uivlm.training.trainer import train
 
 
@@ -368,17 +368,18 @@ def test_rows_of_a_batch_and_their_loss(module: QwenHF, reader: Reader) -> None:
     grammar, rows, wanted = Grammar(screens=4), [], 0.0
     for seed, steps in ((0, 1), (1, 3)):
         (window,) = grammar.windows(episode(seed, steps))
-        made = encode(grammar.sentence(window), reader)
-        rows.append(Row(made.input_ids, made.labels, made.tokens, pixels=made.pixels))
+        made = encoded(window, begins=True, grammar=grammar, reader=reader, where="")
+        rows.append(made)
         logits = module(
-            torch.from_numpy(made.input_ids)[None], [torch.from_numpy(screen) for screen in made.pixels]
+            torch.from_numpy(made.input_ids)[None], [torch.from_numpy(screen) for screen in made.pixels or ()]
         ).logits[0]
         chances = logits.log_softmax(-1)
         trained = [(i - 1, label) for i, label in enumerate(made.labels.tolist()) if label != IGNORE]
         assert trained
         wanted -= sum(float(chances[i, label]) for i, label in trained)
     batch: dict[str, Any] = Collator(reader.pad, reader.placeholder)(rows)
-    found = nll(module(**batch), batch["labels"])
+    inputs = {name: part for name, part in batch.items() if name not in ASIDE}
+    found = nll(module(**inputs), batch["labels"]).sum()
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -400,7 +401,7 @@ def test_lora_trains_the_language_tower_alone(module: QwenHF, reader: Reader) ->
     model.train()
     module.gradient_checkpointing_enable()
     module.enable_input_require_grads()
-    nll(model(ids, pixels=pixels, labels=labels), labels).backward()
+    nll(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
     trained = {
         name for name, value in model.named_parameters() if value.grad is not None and value.grad.any()
     }

@@ -43,7 +43,7 @@ from uivlm.models.qwen_vl.tokens import CONTROL, PATTERN, Tokens, read_ranks
 from uivlm.models.qwen_vl.vision import stretched
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar, Picture, Words
-from uivlm.training.collator import Collator, Row
+from uivlm.training.collator import ASIDE, Collator, Row
 
 GOLDEN = Path(os.environ.get("UIVLM_GOLDEN", Path(__file__).parent / "golden")) / "qwenvl"
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text("utf-8"))
@@ -191,7 +191,7 @@ def test_training_loss_and_gradients(original: QwenVL, how: str) -> None:
     labels = INPUTS["train.labels"]
     pixels = INPUTS["pixel_values"][INPUTS["train.image_index"]]
     outputs = original(with_pads(INPUTS["train.input_ids"]), pixels, INPUTS["train.attention_mask"], labels)
-    loss = nll(outputs, labels) / (labels[:, 1:] != IGNORE).sum()
+    loss = nll(outputs, labels).sum() / (labels[:, 1:] != IGNORE).sum()
     loss.backward()
     if how != "plain":
         original.disable_input_require_grads()
@@ -558,10 +558,15 @@ def test_rows_of_a_batch_do_not_see_each_other() -> None:
     for num_screens in (1, 3):
         ids, labels, pixels = prompt(model.config, num_screens)
         tokens = (model.config.queries,) * num_screens
-        rows.append(Row(ids[0].numpy(), labels[0].numpy(), tokens, pixels=tuple(pixels.numpy())))
+        none = np.zeros(0, np.int64)
+        rows.append(Row(ids[0].numpy(), labels[0].numpy(), none, tokens, pixels=tuple(pixels.numpy())))
     collate: Any = Collator(256, model.config.placeholder)
-    batch = collate(rows)
-    alone = [model(**collate([row])).logits for row in rows]
+
+    def batched(*some: Row) -> dict[str, Any]:
+        return {name: part for name, part in collate(list(some)).items() if name not in ASIDE}
+
+    batch = batched(*rows)
+    alone = [model(**batched(row)).logits for row in rows]
     assert torch.allclose(model(**batch).logits, torch.cat(alone), atol=1e-4)
 
 
@@ -600,7 +605,7 @@ def test_lora_trains_the_language_model_alone() -> None:
     model.gradient_checkpointing_enable()
     model.enable_input_require_grads()
     ids, labels, pixels = prompt(model.config)
-    nll(model(ids, pixels=pixels, labels=labels), labels).backward()
+    nll(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
     trained = {
         name for name, value in model.named_parameters() if value.grad is not None and value.grad.any()
     }

@@ -2,7 +2,10 @@
 
 import io
 import json
+import shlex
+import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,7 @@ from bridges import END, PAD, base, config, episode, prepare, qwen_base, qwen_re
 from rich.console import Console
 from safetensors.torch import load_file
 
+from uivlm.actions.language import kind
 from uivlm.inference.load import load
 from uivlm.inference.predict import Predictor
 from uivlm.models import tune
@@ -22,12 +26,13 @@ from uivlm.models.llama_vit import Reader
 from uivlm.models.lora import ADAPTERS
 from uivlm.models.model import build, grammar
 from uivlm.recipe import Lora, Recipe
-from uivlm.sentences.encode import IGNORE
+from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.store import Prepared
 from uivlm.training import trainer
 from uivlm.training.checkpoint import base_checkpoint, files
-from uivlm.training.collator import Collator, Row, Windows, order
+from uivlm.training.collator import ASIDE, Collator, Row, Windows, order
 from uivlm.training.features import keep
+from uivlm.training.meter import Meter
 from uivlm.training.progress import newest_state
 from uivlm.training.trainer import print_row, train
 from uivlm.training.zero import deepspeed
@@ -48,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """No loader processes: the batches are the same and the tests are faster."""
-    monkeypatch.setattr("uivlm.training.trainer.WORKERS", 0)
+    monkeypatch.setattr("uivlm.training.sentence_trainer.WORKERS", 0)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
 
@@ -117,10 +122,10 @@ def test_a_sentence_beyond_the_context_is_refused() -> None:
 
 def test_order_is_a_permutation_of_seed_and_epoch() -> None:
     lengths = np.random.default_rng(0).integers(1, 9, 203).tolist()
-    orders = [order(lengths, 8, seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
+    orders = [order(range(len(lengths)), lengths, 8, seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
     assert all(sorted(o) == list(range(203)) for o in orders)
     assert len({tuple(o) for o in orders}) == 6
-    assert orders[0] == order(lengths, 8, 0, 0)
+    assert orders[0] == order(range(len(lengths)), lengths, 8, 0, 0)
     steps = [[lengths[i] for i in orders[0][a : a + 8]] for a in range(0, 200, 8)]
     assert np.mean([max(s) - min(s) for s in steps]) < 1.5, "rows of a step have like lengths"
     assert sorted(max(s) for s in steps) != [max(s) for s in steps], "the steps themselves are shuffled"
@@ -150,17 +155,57 @@ def test_the_logged_loss_is_the_mean_over_trained_tokens(root: Path, tmp_path: P
     """By hand: the base's own log-probabilities of every trained token of all rows."""
     line = history(root, tmp_path / "out", batch=16, epochs=1.0)[0]
     built = build(small(root))
-    rows = Windows(EPISODES, [len(e.steps) for e in EPISODES], grammar(small(root)), built.reader)
-    nats, count = 0.0, 0
-    with torch.inference_mode():
-        for row in (rows[i] for i in range(len(rows))):
-            logits = built.module(
-                torch.tensor(row.input_ids)[None], torch.tensor(np.stack(row.pixels or ()))
-            ).logits[0]
-            for i in np.flatnonzero(row.labels != IGNORE):
-                nats -= float(logits[i - 1].log_softmax(-1)[row.labels[i]])
-                count += 1
-    assert line["loss"] == pytest.approx(nats / count, rel=1e-4)
+    nats: dict[str, list[float]] = defaultdict(list)  # of each kind of action
+    spoken = grammar(small(root))
+    tokens = 0
+    for one in EPISODES:
+        for window in spoken.windows(one):
+            example = encode(spoken.sentence(window), built.reader)
+            tokens += len(example.input_ids)
+            with torch.inference_mode():
+                logits = built.module(
+                    torch.tensor(example.input_ids)[None], torch.tensor(np.stack(example.pixels))
+                ).logits[0]
+            actions = [kind(step.action).replace(" ", "_") for step in window.steps[window.first_trained :]]
+            for i in np.flatnonzero(example.labels != IGNORE):
+                nats[actions[0]].append(-float(logits[i - 1].log_softmax(-1)[example.labels[i]]))
+                if example.labels[i] == built.reader.end:
+                    del actions[0]
+    assert line["loss"] == pytest.approx(np.mean(np.concatenate(list(nats.values()))), rel=1e-4)
+    means = {f"loss_{name}": float(np.mean(values)) for name, values in nats.items()}
+    assert len(means) > 3
+    assert {name for name in line if name.startswith("loss_")} == {*means, "loss_mean_of_kinds"}
+    for name, mean in means.items():
+        assert line[name] == pytest.approx(mean, rel=1e-4), name
+    assert line["loss_mean_of_kinds"] == pytest.approx(np.mean(list(means.values())), rel=1e-4)
+
+
+def test_the_log_tells_how_fast_it_went(root: Path, tmp_path: Path) -> None:
+    """Counts by hand, of one epoch in two steps; a rate times its time is a count."""
+    lines = history(root, tmp_path / "out", batch=8, epochs=1.0)
+    assert len(lines) == 2
+    for line in lines:
+        assert 0 <= line["wait"] <= 1
+        assert line["memory_gb"] > 0.01
+        assert line["tokens_s"] > line["screens_s"] > line["episodes_s"] >= 0
+    rows = windows()
+    one = Meter(lambda sums: sums)
+    one.since -= 2.0
+    for i in range(len(rows)):
+        row = rows[i]
+        one.add(
+            torch.ones(len(row.kinds)),
+            torch.from_numpy(row.kinds),
+            len(row.input_ids),
+            len(row.tokens),
+            row.begins,
+        )
+    told = one.told()
+    assert told["episodes_s"] == pytest.approx(len(EPISODES) / 2, rel=0.05)
+    assert told["screens_s"] == pytest.approx(sum(rows.screens) / 2, rel=0.05)
+    assert {value for name, value in told.items() if name.startswith("loss_")} == {1.0}
+    one.since -= 1.0
+    assert one.told()["screens_s"] == 0, "each step is counted alone"
 
 
 def test_kept_features_train_alike(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +241,7 @@ def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
     out = train(small(root, epochs=1.0), tmp_path / "runs" / "out")
     assert {f.name for f in out.iterdir()} == set(files(small(root))) == {
         "adapter_model.safetensors", "adapter_config.json", "projector.safetensors", "recipe.json", "card.json",
-        "log.jsonl",
+        "log.jsonl", "curves.html",
     }  # fmt: skip
     assert [f.name for f in out.parent.iterdir()] == ["out"], "the run's own state is gone"
     before, model = made
@@ -214,9 +259,9 @@ def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
 def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
     out = train(small(root, epochs=1.0, seed=7), tmp_path / "out")
     card = json.loads((out / "card.json").read_text())
-    assert card["data"] == {
-        "fingerprint": "of 24 rows", "split": "train", "episodes": 8, "steps": 24, "sentences": 10,
-    }  # fmt: skip
+    assert card["data"] == [{
+        "fingerprint": "of 24 rows", "split": "train", "weight": 1.0, "episodes": 8, "steps": 24, "sentences": 10,
+    }]  # fmt: skip
     width = {
         "q": (32, 32),
         "k": (32, 32),
@@ -231,8 +276,9 @@ def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     assert card["seed"] == 7
     assert card["grammar"] == {"bins": 100, "screens": 4, "before": 3}
-    assert set(card["versions"]) == {"torch", "transformers", "peft"}
-    assert str(tmp_path) not in json.dumps(card)
+    assert set(card["versions"]) == {"uivlm", "torch", "transformers", "peft"}
+    assert card["command"].split()[0] == shlex.quote(sys.argv[0])
+    assert card["processes"] == 1
 
 
 def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> None:
@@ -372,8 +418,8 @@ def test_zero_stages() -> None:
 
 def test_a_row_may_have_no_screen() -> None:
     ids = np.array([1, 2, 3])
-    batch = COLLATE([Row(ids, ids, (), pixels=())])
-    assert set(batch) == {"input_ids", "labels", "attention_mask"}
+    batch = COLLATE([Row(ids, ids, np.zeros(2, np.int64), (), pixels=())])
+    assert set(batch) == {"input_ids", "labels", "attention_mask", *ASIDE}
 
 
 def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
@@ -408,7 +454,7 @@ def test_adapters_of_qwenvl(root: Path, tmp_path: Path, monkeypatch: pytest.Monk
     one = qwen(root, {})
     out = train(one, tmp_path / "out")
     assert {f.name for f in out.iterdir()} == set(files(one)) == {
-        "adapter_model.safetensors", "adapter_config.json", "recipe.json", "card.json", "log.jsonl",
+        "adapter_model.safetensors", "adapter_config.json", "recipe.json", "card.json", "log.jsonl", "curves.html",
     }  # fmt: skip
     before, model = made
     after = {k.replace(".base_layer", ""): v for k, v in model.base_model.model.state_dict().items()}
@@ -429,7 +475,7 @@ def test_full_fine_tuning_of_qwenvl(root: Path, tmp_path: Path, monkeypatch: pyt
     one = qwen(root, FULL)
     out = train(one, tmp_path / "out")
     assert {f.name for f in out.iterdir()} == set(files(one)) == {
-        "model", "recipe.json", "card.json", "log.jsonl",
+        "model", "recipe.json", "card.json", "log.jsonl", "curves.html",
     }  # fmt: skip
     before, model = made
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}

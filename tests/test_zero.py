@@ -1,11 +1,14 @@
-"""DeepSpeed's stages in two processes: the same losses and adapters as one process without it."""
+"""Two processes, with DeepSpeed's stages and without: losses and adapters of one process; killed, they go on exactly."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import pytest
 from bridges import base, episode, prepare, qwen_base
@@ -19,7 +22,7 @@ from uivlm.training.trainer import train
 ROOT = Path(__file__).parents[1]
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
 SETTINGS = ["train.accumulate=1", "train.precision=float32", "train.epochs=1", "train.keep_features=false"]
-SETTINGS += ["model.lora.dropout=0", "train.lr=0.001", "train.warmup=0"]
+SETTINGS += ["model.lora.dropout=0", "train.lr=0.001", "train.warmup=0", "train.report_to=[]"]
 
 needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
@@ -39,13 +42,22 @@ def settings(root: Path, kind: str, stage: int, batch: int) -> list[str]:
     return [*SETTINGS, *own, f"train.zero={stage}", f"train.batch={batch}"]
 
 
-def in_two(program: list[str]) -> str:
-    """What two processes say; each has one thread."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def started(program: list[str], processes: int = 2) -> subprocess.Popen[str]:
+    """Processes with one thread each, in a group of their own."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, *program], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    return subprocess.Popen(
+        [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def in_two(program: list[str]) -> str:
+    """What two processes say."""
+    run = started(program)
+    said, errors = run.communicate(timeout=300)
+    assert run.returncode == 0, errors[-2000:]
+    return said
 
 
 @needs_deepspeed
@@ -73,6 +85,40 @@ def test_two_processes_train_as_one(root: Path, kind: str, stage: int, tmp_path:
         # Adam makes whole steps of tiny gradients: where they are rounding alone, adapters may differ by a step
         assert float((value - two[name]).abs().max()) < 2.5e-3
         assert float((value - two[name]).abs().mean()) < 1e-5
+
+
+def _steps(out: Path) -> int:
+    """How far an unfinished run is."""
+    log = out.with_name(f"{out.name}.state") / "log.jsonl"
+    return len(log.read_text().splitlines()) if log.is_file() else 0
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tmp_path: Path) -> None:
+    """SIGKILL to all of them at a random step; then with --resume."""
+    some = [*settings(root, "llama_vit", stage, 1), "train.epochs=4"]
+    changes = [word for one in some for word in ("--set", one)]
+    program = ["-m", "uivlm", "train", str(ROOT / "recipes" / "tiny.py"), *changes, "--out"]
+    in_two([*program, str(tmp_path / "whole")])
+    out, last = tmp_path / "killed", Random(stage).randrange(3, 14)
+    run = started([*program, str(out)])
+    while _steps(out) < last and run.poll() is None:
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert last <= _steps(out) < 16
+    assert not out.exists()
+    if stage == 0:
+        alone = started([*program, str(out), "--resume"], 1)
+        assert "was trained by 2 processes, this is one of 1" in "".join(alone.communicate(timeout=300))
+        assert alone.returncode != 0
+    in_two([*program, str(out), "--resume"])
+    for name in ("adapter_model.safetensors", "projector.safetensors"):
+        one, two = (load_file(folder / name) for folder in (tmp_path / "whole", out))
+        assert all(one[key].equal(two[key]) for key in one), name
+    steps = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 17))
 
 
 @needs_deepspeed

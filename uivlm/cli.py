@@ -116,7 +116,7 @@ def adopt(
 
     refuse_existing(out)
     changed, built, model = run_adopt(wanted, adapters)
-    save(out, model, built, changed, None, 0.0, "")
+    save(out, model, built, changed, [], 0.0, "")
     _say(f"checkpoint: {out}")
 
 

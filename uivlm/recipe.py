@@ -127,10 +127,31 @@ class GrammarPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Also:
+    """More prepared data, mixed in."""
+
+    folder: str
+    weight: float = (
+        1.0  # share of its sentences in an epoch: of 0.5 a half, each epoch another; of 2 each twice
+    )
+    split: str = "train"
+    limit: int | None = None  # episodes
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 100:
+            raise RecipeError(f"data.also has a weight of {self.weight}: it must be above 0 and at most 100")
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     folder: str  # prepared data: what `python -m data_prep` wrote
     split: str = "train"
     limit: int | None = None  # episodes
+    also: tuple[Also, ...] = ()  # more folders, mixed in by weight
+    validation: int = 0  # episodes of the split "validation", judged at each tenth of a run; 0: none
+
+    def __post_init__(self) -> None:
+        _at_least("data.validation", self.validation, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +167,15 @@ class Train:
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
     keep_features: bool = False  # each screen is seen once by frozen parts; features stay on disk
+    patience: int | None = None  # so many judgements in a row without a better one end a run
+    report_to: tuple[str, ...] = ("tensorboard",)  # and what else transformers can report to: "wandb", ...
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("accumulate", 1)):
             _at_least(f"train.{name}", getattr(self, name), least)
+        if self.patience is not None:
+            _at_least("train.patience", self.patience, 1)
         for name in ("lr", "epochs", "clip"):
             if not getattr(self, name) > 0:
                 raise RecipeError(f"train.{name} is {getattr(self, name)}: it must be above 0")
@@ -174,6 +199,10 @@ class Recipe:
             raise RecipeError(
                 f"train.zero is 3, which cannot share out quantised weights (model.quantise {self.quantise!r}): "
                 "set train.zero to 2 or less"
+            )
+        if self.train.patience is not None and not self.data.validation:
+            raise RecipeError(
+                f"train.patience is {self.train.patience}, but nothing is judged: set data.validation to a number of episodes"
             )
         if self.model.lora is None:
             _check_full(self.train)

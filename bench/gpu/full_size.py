@@ -69,7 +69,7 @@ def _train(recipe: Recipe, built, model) -> float:  # type: ignore[no-untyped-de
     for _ in range(STEPS):
         torch.cuda.synchronize()
         began = time.perf_counter()
-        nll(model(ids, pixels=pixels, labels=labels), labels).backward()
+        nll(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         torch.cuda.synchronize()

@@ -122,9 +122,9 @@ def check_length(input_ids: Sequence[int] | NDArray[np.int64], reader: Reader, w
 
 
 def nll(outputs: Any, labels: Tensor) -> Tensor:
-    """Nats summed over trained tokens, from a forward that was given `labels`; shifts itself."""
+    """Nats of each trained token, row by row, from a forward that was given `labels`; shifts itself."""
     targets = labels[:, 1:]
-    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="sum")
+    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="none")
 
 
 def _kept(quantise: Literal["nf4", "int8", None], dtype: torch.dtype) -> dict[str, Any]:

@@ -6,7 +6,9 @@ and then renamed.
 
 import json
 import os
+import shlex
 import shutil
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ from torch import nn
 from uivlm import recipe as recipes
 from uivlm.models import tune
 from uivlm.models.model import Built, build
+from uivlm.training.curves import write_curves
 
-RECIPE, CARD, LOG = "recipe.json", "card.json", "log.jsonl"
-LIBRARIES = ("torch", "transformers", "peft")
+RECIPE, CARD, LOG, CURVES = "recipe.json", "card.json", "log.jsonl", "curves.html"
+LIBRARIES = ("uivlm", "torch", "transformers", "peft")
 
 
 def files(recipe: recipes.Recipe) -> tuple[str, ...]:
-    return (*tune.files(recipe), RECIPE, CARD, LOG)
+    return (*tune.files(recipe), RECIPE, CARD, LOG, CURVES)
 
 
 def refuse_existing(out: Path) -> None:
@@ -35,11 +38,11 @@ def save(
     model: nn.Module,
     built: Built,
     recipe: recipes.Recipe,
-    data: dict[str, Any] | None,
+    data: list[dict[str, Any]],
     wall_s: float,
     log: str,
 ) -> Path:
-    """`data` is `describe`'s account of the training data, None for an untuned base; `log` is log.jsonl's text."""
+    """`data` tells of each folder of training data, of none for an untuned base; `log` is log.jsonl's text."""
     refuse_existing(out)
     fresh = out.with_name(f"{out.name}.tmp")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -48,6 +51,7 @@ def save(
     write_json(fresh / RECIPE, recipes.to_dict(recipe))
     write_json(fresh / CARD, _card(model, built, recipe, data, wall_s))
     (fresh / LOG).write_text(log, "utf-8")
+    write_curves(log, fresh / CURVES, f"{recipe.name}, as it was trained")
     assert {file.name for file in fresh.iterdir()} == set(files(recipe))
     os.replace(fresh, out)
     return out
@@ -57,13 +61,7 @@ def base_checkpoint(recipe: recipes.Recipe, out: str | Path) -> Path:
     """The untuned base as a checkpoint (adapters, if any, with B = 0), so that it is scored by the same path."""
     refuse_existing(Path(out))
     built = build(recipe)
-    return save(Path(out), tune.begin(built, recipe.train.seed), built, recipe, None, 0.0, "")
-
-
-def describe(meta: dict[str, Any], split: str, episodes: int, steps: int, sentences: int) -> dict[str, Any]:
-    """The training data in a few figures: which data, and how much of it."""
-    counts = {"episodes": episodes, "steps": steps, "sentences": sentences}
-    return {"fingerprint": meta["fingerprint"], "split": split, **counts}
+    return save(Path(out), tune.begin(built, recipe.train.seed), built, recipe, [], 0.0, "")
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -71,7 +69,7 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def _card(
-    model: nn.Module, built: Built, recipe: recipes.Recipe, data: dict[str, Any] | None, wall_s: float
+    model: nn.Module, built: Built, recipe: recipes.Recipe, data: list[dict[str, Any]], wall_s: float
 ) -> dict[str, Any]:
     sizes = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
     adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
@@ -85,5 +83,7 @@ def _card(
         "trainable_parameters": {name: number for name, number in trainable.items() if number},
         "parameters": built.module.num_parameters(),  # type: ignore[operator]  # it knows how 4 bits are counted
         "versions": {library: version(library) for library in LIBRARIES},
+        "command": shlex.join(sys.argv),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "wall_s": round(wall_s, 1),
     }

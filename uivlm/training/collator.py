@@ -13,25 +13,58 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from uivlm.actions.action import Action
+from uivlm.actions.language import KINDS, kind
 from uivlm.episode import Episode
 from uivlm.models.model import Reader, check_length
 from uivlm.sentences.encode import IGNORE, encode
-from uivlm.sentences.sentence import Grammar
+from uivlm.sentences.sentence import Grammar, Window
+from uivlm.training.mixture import Shares
 
 WORKERS = max(1, min(8, (os.cpu_count() or 1) // 2))  # processes that read and encode
+ASIDE = ("kinds", "begins")  # of a batch: for the log, not for the model
 POOL = 32  # optimizer steps among which rows of like length are grouped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One encoded window: `input_ids`, `labels` int64 [T], the number of visual tokens S of each of its screens, and
-    these as pixels or as kept features."""
+    """One encoded window: `input_ids`, `labels` int64 [T], of each trained token the number in KINDS of its action, the
+    number of visual tokens S of each of its screens, and these as pixels or as kept features."""
 
     input_ids: NDArray[np.int64]
     labels: NDArray[np.int64]
+    kinds: NDArray[np.int64]
     tokens: tuple[int, ...]
+    begins: bool = True  # is it the first window of its episode?
     pixels: tuple[NDArray[np.float32], ...] | None = None  # [3, h, w] each
     features: tuple[NDArray[np.float32], ...] | None = None  # [S, width of the vision encoder] each
+
+
+def encoded(
+    window: Window, begins: bool, grammar: Grammar, reader: Reader, where: str, look: bool = True
+) -> Row:
+    """A window for training; ValueError, with the episode of `where`, where it is longer than the model reads."""
+    example = encode(grammar.sentence(window), reader, look)
+    check_length(example.input_ids, reader, f"episode {where!r}")
+    actions = [step.action for step in window.steps[window.first_trained :]]
+    return Row(
+        example.input_ids,
+        example.labels,
+        kinds_of(example.labels, actions),
+        example.tokens,
+        begins,
+        pixels=example.pixels if look else None,
+    )
+
+
+def kinds_of(labels: NDArray[np.int64], actions: Sequence[Action]) -> NDArray[np.int64]:
+    """Of each trained token the number in KINDS of its action. A screen stands between two actions."""
+    trained = labels != IGNORE
+    begins = trained[1:] & ~trained[:-1]
+    if begins.sum() != len(actions):
+        raise ValueError(f"a sentence has {begins.sum()} trained stretches for {len(actions)} actions")
+    numbers = np.array([KINDS.index(kind(action)) for action in actions], np.int64)
+    return np.asarray(numbers[np.cumsum(begins)[trained[1:]] - 1])
 
 
 class Windows(Dataset[Row]):
@@ -54,14 +87,13 @@ class Windows(Dataset[Row]):
         e, k = self.places[index]
         episode = self.episodes[e]
         window = list(self.grammar.windows(episode))[k]
-        example = encode(self.grammar.sentence(window), self.reader)
-        check_length(example.input_ids, self.reader, f"episode {episode.id!r}")
-        return Row(example.input_ids, example.labels, example.tokens, pixels=example.pixels)
+        return encoded(window, k == 0, self.grammar, self.reader, episode.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Rows -> a batch. The mask comes from lengths: padding may be a token that also occurs in sentences.
+    """Rows -> a batch: what `models.model.Model.forward` takes, and for the log the `kinds` of trained tokens and which rows
+    begin an episode. The mask comes from lengths: padding may be a token that also occurs in sentences.
 
     Screens of one size are one tensor [N, ...], those of different sizes a list.
     """
@@ -70,23 +102,25 @@ class Collator:
     placeholder: int
 
     def __call__(self, rows: list[Row]) -> dict[str, Tensor | list[Tensor]]:
-        longest = max(len(row.input_ids) for row in rows)
+        longest = max(len(one.input_ids) for one in rows)
         input_ids = torch.full((len(rows), longest), self.pad)
         labels = torch.full((len(rows), longest), IGNORE)
         mask = torch.zeros((len(rows), longest), dtype=torch.bool)
-        for i, row in enumerate(rows):
-            n = len(row.input_ids)
-            self._check(row)
-            input_ids[i, :n] = torch.from_numpy(row.input_ids)
-            labels[i, :n] = torch.from_numpy(row.labels)
+        for i, one in enumerate(rows):
+            n = len(one.input_ids)
+            self._check(one)
+            input_ids[i, :n] = torch.from_numpy(one.input_ids)
+            labels[i, :n] = torch.from_numpy(one.labels)
             mask[i, :n] = True
         batch: dict[str, Tensor | list[Tensor]] = {
             "input_ids": input_ids,
             "labels": labels,
             "attention_mask": mask,
+            "kinds": torch.from_numpy(np.concatenate([one.kinds for one in rows])),
+            "begins": torch.tensor([one.begins for one in rows]),
         }
         for name in ("pixels", "features"):
-            parts = [part for row in rows for part in getattr(row, name) or ()]
+            parts = [part for one in rows for part in getattr(one, name) or ()]
             if len({part.shape for part in parts}) == 1:
                 batch[name] = torch.from_numpy(np.stack(parts))
             elif parts:
@@ -107,27 +141,28 @@ class Collator:
 class Order(Sampler[int]):
     """The order of one epoch: a pure function of (seed, epoch). Rows of like length share an optimizer step."""
 
-    def __init__(self, lengths: Sequence[int], step: int, seed: int) -> None:
-        self.lengths, self.step, self.seed, self.epoch = lengths, step, seed, 0
+    def __init__(self, lengths: Sequence[int], shares: Shares, step: int, seed: int) -> None:
+        self.lengths, self.shares, self.step, self.seed, self.epoch = lengths, shares, step, seed, 0
 
     def set_epoch(self, epoch: int) -> None:  # called by the Trainer
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return sum(self.shares.taken)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(order(self.lengths, self.step, self.seed, self.epoch))
+        rows = self.shares.epoch(self.seed, self.epoch)
+        return iter(order(rows, self.lengths, self.step, self.seed, self.epoch))
 
 
-def order(lengths: Sequence[int], step: int, seed: int, epoch: int) -> list[int]:
+def order(rows: Sequence[int], lengths: Sequence[int], step: int, seed: int, epoch: int) -> list[int]:
     """Row numbers in order of use. `step` rows make one optimizer step, so batch x accumulation does not matter."""
     random = np.random.default_rng((seed, epoch))
-    shuffled = random.permutation(len(lengths)).tolist()
+    shuffled = [rows[i] for i in random.permutation(len(rows))]
     whole = len(shuffled) - len(shuffled) % step
     steps: list[list[int]] = []
     for first in range(0, whole, step * POOL):
         pool = sorted(shuffled[first : min(first + step * POOL, whole)], key=lambda i: lengths[i])
         steps += [pool[i : i + step] for i in range(0, len(pool), step)]
     mixed = [steps[i] for i in random.permutation(len(steps))]
-    return [i for rows in [*mixed, shuffled[whole:]] for i in rows]  # a short last step stays last
+    return [i for part in [*mixed, shuffled[whole:]] for i in part]  # a short last step stays last

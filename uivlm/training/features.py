@@ -17,10 +17,9 @@ from tqdm import tqdm
 
 from uivlm.episode import Episode
 from uivlm.models.interleave import look_at
-from uivlm.models.model import Reader, check_length
-from uivlm.sentences.encode import encode
+from uivlm.models.model import Reader
 from uivlm.sentences.sentence import Grammar, Picture
-from uivlm.training.collator import WORKERS, Row
+from uivlm.training.collator import WORKERS, Row, encoded
 
 SCREENS = 64  # screens a forward of the vision encoder
 AHEAD = 8  # episodes that each process reads in advance
@@ -28,10 +27,9 @@ AHEAD = 8  # episodes that each process reads in advance
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """A window: its first screen and where its screens end, counted in the episode or in all of them."""
+    """A window without its screens; its first screen and where they end, counted in the episode or in all of them."""
 
-    input_ids: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    row: Row
     start: int
     stop: int
 
@@ -56,9 +54,8 @@ class _Episodes(Dataset[_Seen]):
         rows = []
         windows = self.grammar.windows(episode)
         for window, (start, _, stop) in zip(windows, self.grammar.spans(len(episode.steps)), strict=True):
-            example = encode(self.grammar.sentence(window), self.reader, look=False)
-            check_length(example.input_ids, self.reader, f"episode {episode.id!r}")
-            rows.append(_Row(example.input_ids, example.labels, start, stop))
+            blind = encoded(window, start == 0, self.grammar, self.reader, episode.id, look=False)
+            rows.append(_Row(blind, start, stop))
         return _Seen([self.reader.pixels(Picture(step.screen)) for step in episode.steps], rows)
 
 
@@ -74,16 +71,16 @@ class Kept(Dataset[Row]):
 
     @property
     def screens(self) -> list[int]:
-        return [row.stop - row.start for row in self.rows]
+        return [one.stop - one.start for one in self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Row:
-        row = self.rows[index]
-        places = list(pairwise(self.ends[row.start : row.stop + 1]))
+        one = self.rows[index]
+        places = list(pairwise(self.ends[one.start : one.stop + 1]))
         features = tuple(np.array(self.features[first:end]) for first, end in places)
-        return Row(row.input_ids, row.labels, tuple(map(len, features)), features=features)
+        return replace(one.row, tokens=tuple(map(len, features)), features=features)
 
 
 @torch.inference_mode()
@@ -106,7 +103,7 @@ def keep(
     width = 0
     with file.open("wb") as out, tqdm(total=total, desc="seeing", unit="screen") as bar:
         for seen in loader:
-            rows += [replace(row, start=first + row.start, stop=first + row.stop) for row in seen.rows]
+            rows += [replace(one, start=first + one.start, stop=first + one.stop) for one in seen.rows]
             first += len(seen.pixels)
             waiting += seen.pixels
             while len(waiting) >= SCREENS or (waiting and first == total):

@@ -1,4 +1,4 @@
-"""A recipe becomes a checkpoint: transformers' Trainer with our batches, our loss and our log.
+"""A recipe becomes a checkpoint: what a run begins with, and what it leaves.
 
 In: prepared data and a recipe. Out: a checkpoint folder (`training/checkpoint.py`). While it runs, the Trainer's own
 state lies in a folder OUT.state beside it; `resume` continues from the newest complete state there.
@@ -9,32 +9,27 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.text import Text
-from torch import Tensor, nn
-from torch.utils.data import Sampler
-from transformers import Trainer, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
 
 from uivlm import recipe as recipes
 from uivlm.models import tune
 from uivlm.models.lora import described, targets
-from uivlm.models.model import Built, Reader, build, grammar, nll
+from uivlm.models.model import Built, Reader, build, grammar
 from uivlm.sentences.encode import IGNORE
-from uivlm.sentences.store import Episodes, Prepared
+from uivlm.sentences.store import Prepared
 from uivlm.training import checkpoint
-from uivlm.training.collator import WORKERS, Collator, Order, Row, Windows
+from uivlm.training.collator import Row, Windows
 from uivlm.training.features import Kept, keep
-from uivlm.training.progress import Progress, newest_state
-from uivlm.training.zero import deepspeed
-
-RECOMPUTE: dict[str, Any] = {
-    "gradient_checkpointing": True,
-    "gradient_checkpointing_kwargs": {"use_reentrant": False},
-}
+from uivlm.training.mixture import Joined, open_sources, shares
+from uivlm.training.progress import newest_state
+from uivlm.training.sentence_trainer import TENSORBOARD, trainer_of
+from uivlm.training.stopping import Stopping
+from uivlm.training.validation import Validation
 
 
 def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
@@ -42,24 +37,34 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     started = time.monotonic()
     folder = Path(out)
     state = open_state(folder, recipe, resume)
-    prepared, episodes = open_data(recipe)
+    sources, spoken = open_sources(recipe), grammar(recipe)
     built = build(recipe)
     print_targets(built)
+    judged = _validation(recipe, sources[0].prepared, built)
     model = tune.begin(built, recipe.train.seed)
     if torch.cuda.is_available() and not built.quantised:
         model.cuda()
     _make(state, recipe)  # only now: a refused run leaves nothing behind
-    rows = _rows(recipe, built, episodes, state)
+    rows = _rows(recipe, built, Joined(sources), state)
     print_row(rows[0], built.reader)
-    trainer = _trainer(recipe, built, model, rows, state)
-    latest = newest_state(state) if resume else None
+    trainer = trainer_of(recipe, built, model, rows, shares(sources, spoken), judged, state)
+    stopping = Stopping(trainer.anyone)
+    for callback in (stopping, *_tensorboard(folder, recipe)):
+        trainer.add_callback(callback)
+    latest = newest_state(state, trainer.args.world_size) if resume else None
     if latest:
         tune.load_extra(model, built, latest)
     trainer.train(resume_from_checkpoint=str(latest) if latest else None)
-    steps = sum(place.num_rows for place in episodes.places)
-    data = checkpoint.describe(prepared.meta, recipe.data.split, len(episodes), steps, len(rows))
+    if recipe.data.validation and trainer.state.best_model_checkpoint:
+        tune.load_extra(model, built, Path(trainer.state.best_model_checkpoint))
+    if stopping.stopped:
+        raise InterruptedError(
+            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}; the same command with --resume "
+            "goes on there"
+        )
     if trainer.is_world_process_zero():
         log = (state / checkpoint.LOG).read_text("utf-8")
+        data = [one.described(spoken) for one in sources]
         checkpoint.save(folder, model, built, recipe, data, time.monotonic() - started, log)
         shutil.rmtree(state)
     return folder
@@ -70,10 +75,9 @@ def open_state(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
     checkpoint.refuse_existing(out)
     state = out.with_name(f"{out.name}.state")
     told = state / checkpoint.RECIPE
-    wanted = recipes.to_dict(recipe)
     if resume and not told.is_file():
         raise ValueError(f"there is no unfinished run to resume: {state} does not exist")
-    if resume and json.loads(told.read_text("utf-8")) != wanted:
+    if resume and recipes.from_dict(json.loads(told.read_text("utf-8"))) != recipe:
         raise ValueError(
             f"the unfinished run in {state} has another recipe: train without --resume into another --out"
         )
@@ -91,22 +95,6 @@ def _make(state: Path, recipe: recipes.Recipe) -> None:
         checkpoint.write_json(told, recipes.to_dict(recipe))
     while not told.is_file():  # if the first process fails, the launcher stops this one
         time.sleep(0.1)
-
-
-def open_data(recipe: recipes.Recipe) -> tuple[Prepared, Episodes]:
-    """The recipe's episodes; refused where their words have other bins, or there are none."""
-    prepared = Prepared.open(recipe.data.folder)
-    if prepared.meta["bins"] != recipe.grammar.bins:
-        raise ValueError(
-            f"the data in {recipe.data.folder} was prepared with {prepared.meta['bins']} bins, the recipe has "
-            f"grammar.bins {recipe.grammar.bins}: make them equal"
-        )
-    episodes = prepared.episodes(recipe.data.split, limit=recipe.data.limit)
-    if not len(episodes):
-        raise ValueError(
-            f"the split {recipe.data.split!r} of {recipe.data.folder} is empty: there is nothing to learn"
-        )
-    return prepared, episodes
 
 
 def print_targets(built: Built, console: Console | None = None) -> None:
@@ -140,91 +128,30 @@ def print_row(row: Row, reader: Reader, console: Console | None = None) -> None:
     (console or Console()).print(text)
 
 
-class _Trainer(Trainer):
-    """Ours are the loss, which needs labels in the forward as well, and the order of the rows."""
-
-    order: Order
-
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        """Summed nats / trained tokens of the whole optimizer step, over all processes (DDP averages gradients)."""
-        assert self.compute_loss_func is not None
-        outputs = model(**inputs)
-        loss = (
-            self.compute_loss_func(outputs, inputs["labels"], num_items_in_batch)
-            * self.accelerator.num_processes
-        )
-        return (loss, outputs) if return_outputs else loss
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
-        return self.order
-
-
-def _rows(recipe: recipes.Recipe, built: Built, episodes: Episodes, state: Path) -> Windows | Kept:
+def _rows(recipe: recipes.Recipe, built: Built, episodes: Joined, state: Path) -> Windows | Kept:
     spoken = grammar(recipe)
-    num_steps = [place.num_rows for place in episodes.places]
     if recipe.train.keep_features:
         file = state / f"features.{os.environ.get('RANK', '0')}"
-        return keep(built.module, episodes, num_steps, spoken, built.reader, file)
-    return Windows(episodes, num_steps, spoken, built.reader)
+        return keep(built.module, episodes, episodes.num_steps, spoken, built.reader, file)
+    return Windows(episodes, episodes.num_steps, spoken, built.reader)
 
 
-def _trainer(
-    recipe: recipes.Recipe, built: Built, model: nn.Module, rows: Windows | Kept, state: Path
-) -> Trainer:
-    def loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int) -> Tensor:
-        return nll(outputs, labels) / num_items_in_batch
-
-    kept = isinstance(rows, Kept)
-    workers = 0 if kept else WORKERS  # kept rows are ready: a worker would only copy
-    args = arguments(recipe, state, workers, built.recompute)
-    trainer = _Trainer(
-        model=model,
-        args=args,
-        data_collator=Collator(built.reader.pad, built.reader.placeholder),
-        train_dataset=rows,
-        compute_loss_func=loss,
-        callbacks=[Progress(state, lambda folder: tune.save_extra(model, built, folder))],
-    )
-    trainer.remove_callback(PrinterCallback)
-    step = recipe.train.batch * recipe.train.accumulate * args.world_size
-    trainer.order = Order(rows.screens, step, recipe.train.seed)
-    return trainer
+def _validation(recipe: recipes.Recipe, prepared: Prepared, built: Built) -> Validation | None:
+    """The first episodes of the data's split "validation"; ValueError where there are none."""
+    wanted = recipe.data.validation
+    if not wanted:
+        return None
+    if not len(episodes := prepared.episodes("validation", limit=wanted)):
+        raise ValueError(
+            f"data.validation is {wanted}, but the split 'validation' of {recipe.data.folder} is empty: set it to 0"
+        )
+    return Validation(episodes, grammar(recipe), built.reader)
 
 
-def arguments(recipe: recipes.Recipe, state: Path, workers: int, recompute: bool) -> TrainingArguments:
-    part = recipe.train
-    return TrainingArguments(
-        output_dir=str(state),
-        num_train_epochs=part.epochs,
-        per_device_train_batch_size=part.batch,
-        gradient_accumulation_steps=part.accumulate,
-        learning_rate=part.lr,
-        lr_scheduler_type="cosine",
-        warmup_steps=part.warmup,  # below 1 it is a share of all steps
-        weight_decay=part.weight_decay,
-        adam_beta2=part.beta2,
-        max_grad_norm=part.clip,
-        optim="adamw_torch_fused",
-        bf16=part.precision == "bfloat16" and part.zero > 0,  # else the weights' own type decides
-        deepspeed=deepspeed(part.zero),
-        **(RECOMPUTE if recompute else {}),
-        seed=part.seed,
-        use_cpu=not torch.cuda.is_available(),
-        dataloader_num_workers=workers,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        remove_unused_columns=False,
-        ddp_find_unused_parameters=False,
-        save_strategy="steps",
-        save_steps=0.1,  # a tenth of the run
-        save_total_limit=2,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        disable_tqdm=True,
-        report_to="none",
-    )
+def _tensorboard(out: Path, recipe: recipes.Recipe) -> list[TrainerCallback]:
+    """Writes beside the checkpoint, not into it: OUT/../tensorboard/NAME, so that runs are seen together."""
+    if TENSORBOARD not in recipe.train.report_to or int(os.environ.get("RANK", "0")):
+        return []
+    from torch.utils.tensorboard import SummaryWriter
+
+    return [TensorBoardCallback(SummaryWriter(str(out.parent / TENSORBOARD / out.name)))]
