@@ -160,6 +160,7 @@ class Train:
     epochs: float = 1.0
     batch: int = 1  # sentences a device and forward
     accumulate: int = 1  # forwards a step
+    pack: bool = False  # a forward's sentences lie in one row, none sees another; else in rows, padded
     warmup: float = 0.01  # share of all steps
     weight_decay: float = 0.1
     beta2: float = 0.95  # AdamW

@@ -37,6 +37,11 @@ def wanted_logits(head: nn.Module, hidden_BTD: Tensor, labels_BT: Tensor | None,
     return cast(Tensor, head(hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]))
 
 
+def restarted(lengths: Tensor) -> Tensor:
+    """[T]: the place of each token in its sentence, where sentences of these lengths lie one after another in a row."""
+    return torch.cat([torch.arange(n, device=lengths.device) for n in lengths.tolist()])
+
+
 def look_at(module: nn.Module, screens: Sequence[NDArray[np.float32]]) -> list[Tensor]:
     """Features [S, width] of each screen [3, h, w]; those of one size pass the vision encoder together."""
     device = next(module.parameters()).device

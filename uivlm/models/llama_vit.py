@@ -22,7 +22,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.episode import Screen
 from uivlm.models import patches, vision
-from uivlm.models.interleave import must_look, splice, wanted_logits
+from uivlm.models.interleave import must_look, restarted, splice, wanted_logits
 from uivlm.recipe import VisualTokens
 from uivlm.sentences.sentence import Picture
 
@@ -147,9 +147,11 @@ class LlamaVit(PreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         features: Tensor | Sequence[Tensor] | None = None,
+        lengths: Tensor | None = None,
         **rest: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V]."""
+        """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V]. `lengths`: of the
+        sentences that lie in one row, B = 1."""
         if features is None and pixels is not None and len(pixels):
             features = self.look(pixels)
         # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
@@ -163,7 +165,11 @@ class LlamaVit(PreTrainedModel):
         if attention_mask is not None and attention_mask[:, 0].all():
             attention_mask = None  # padding stands on the right, where a causal model does not look
         decoder = self.language.model(
-            inputs_embeds=embeds_BTD, attention_mask=attention_mask, use_cache=False
+            inputs_embeds=embeds_BTD,
+            attention_mask=attention_mask,
+            # where places begin anew transformers sees that sentences are packed, and lets none look into another
+            position_ids=None if lengths is None else restarted(lengths)[None],
+            use_cache=False,
         )
         logits = wanted_logits(self.language.lm_head, decoder.last_hidden_state, labels)
         return CausalLMOutputWithPast(logits=logits)

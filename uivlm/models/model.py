@@ -55,6 +55,7 @@ class Model(Protocol):
         attention_mask: Tensor | None = None,  # bool [B, T]
         labels: Tensor | None = None,  # int64 [B, T]; given: logits of trained positions only
         features: Tensor | None = None,  # what `look` gave, instead of pixels
+        lengths: Tensor | None = None,  # int64 [sentences]: they lie one after another in a single row, B = 1
     ) -> Any: ...
 
 

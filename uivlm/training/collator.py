@@ -100,22 +100,13 @@ class Collator:
 
     pad: int
     placeholder: int
+    pack: bool = False
 
     def __call__(self, rows: list[Row]) -> dict[str, Tensor | list[Tensor]]:
-        longest = max(len(one.input_ids) for one in rows)
-        input_ids = torch.full((len(rows), longest), self.pad)
-        labels = torch.full((len(rows), longest), IGNORE)
-        mask = torch.zeros((len(rows), longest), dtype=torch.bool)
-        for i, one in enumerate(rows):
-            n = len(one.input_ids)
+        for one in rows:
             self._check(one)
-            input_ids[i, :n] = torch.from_numpy(one.input_ids)
-            labels[i, :n] = torch.from_numpy(one.labels)
-            mask[i, :n] = True
         batch: dict[str, Tensor | list[Tensor]] = {
-            "input_ids": input_ids,
-            "labels": labels,
-            "attention_mask": mask,
+            **(self._packed(rows) if self.pack else self._padded(rows)),
             "kinds": torch.from_numpy(np.concatenate([one.kinds for one in rows])),
             "begins": torch.tensor([one.begins for one in rows]),
         }
@@ -126,6 +117,31 @@ class Collator:
             elif parts:
                 batch[name] = [torch.from_numpy(part) for part in parts]
         return batch
+
+    def _padded(self, rows: list[Row]) -> dict[str, Tensor]:
+        """[B, T] each."""
+        longest = max(len(one.input_ids) for one in rows)
+        input_ids = torch.full((len(rows), longest), self.pad)
+        labels = torch.full((len(rows), longest), IGNORE)
+        mask = torch.zeros((len(rows), longest), dtype=torch.bool)
+        for i, one in enumerate(rows):
+            n = len(one.input_ids)
+            input_ids[i, :n] = torch.from_numpy(one.input_ids)
+            labels[i, :n] = torch.from_numpy(one.labels)
+            mask[i, :n] = True
+        return {"input_ids": input_ids, "labels": labels, "attention_mask": mask}
+
+    def _packed(self, rows: list[Row]) -> dict[str, Tensor]:
+        """[1, T], without padding. No sentence's first token is trained, so none is predicted by the sentence before."""
+        input_ids = torch.from_numpy(np.concatenate([one.input_ids for one in rows]))[None]
+        labels = torch.from_numpy(np.concatenate([one.labels for one in rows]))[None]
+        lengths = torch.tensor([len(one.input_ids) for one in rows])
+        return {
+            "input_ids": input_ids,
+            "labels": labels,
+            "attention_mask": torch.ones_like(input_ids, dtype=torch.bool),
+            "lengths": lengths,
+        }
 
     def _check(self, row: Row) -> None:
         given = row.features if row.pixels is None else row.pixels

@@ -108,7 +108,7 @@ def trainer_of(
     trainer = SentenceTrainer(
         model=model,
         args=args,
-        data_collator=Collator(built.reader.pad, built.reader.placeholder),
+        data_collator=Collator(built.reader.pad, built.reader.placeholder, recipe.train.pack),
         train_dataset=rows,
         eval_dataset=validation,
         compute_loss_func=nll,  # only so that the Trainer counts the trained tokens of a step: `compute_loss` is ours

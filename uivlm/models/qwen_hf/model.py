@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.models.interleave import must_look, splice, wanted_logits
+from uivlm.models.interleave import must_look, restarted, splice, wanted_logits
 from uivlm.models.qwen_hf.positions import positions
 
 LANGUAGE = "model.language_model.layers"  # the part that carries adapters
@@ -113,10 +113,12 @@ class QwenHF(nn.Module):
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
+        lengths: Tensor | None = None,
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V], of the last `logits_to_keep` (0: all); with `labels`, of those that predict a trained
-        token: [trained tokens, V]. `attention_mask` covers what the cache holds as well.
+        token: [trained tokens, V]. `attention_mask` covers what the cache holds as well. `lengths`: of the sentences that
+        lie in one row, B = 1.
         """
         if use_cache and past_key_values is None and labels is None:
             past_key_values = DynamicCache()
@@ -131,12 +133,16 @@ class QwenHF(nn.Module):
         if tokens_VF is not None and tokens_VF.shape[1] > self.width + 2:
             levels = tokens_VF[:, self.width : -2].split(self.width, -1)
             deepstack = {"visual_pos_masks": places_BT, "deepstack_visual_embeds": list(levels)}
+        if lengths is None:
+            places = self._positions(places_BT, tokens_VF, attention_mask, past_key_values)
+        else:
+            places, attention_mask = _packed_positions(places_BT, _spots(places_BT, tokens_VF), lengths), None
         hidden_BTD = (
             cast(Any, self.model)
             .language_model(
                 inputs_embeds=embeds_BTD,
                 attention_mask=attention_mask,
-                position_ids=self._positions(places_BT, tokens_VF, attention_mask, past_key_values),
+                position_ids=places,
                 past_key_values=past_key_values,
                 use_cache=past_key_values is not None,
                 **deepstack,
@@ -152,7 +158,7 @@ class QwenHF(nn.Module):
         """[3, B, T]. The cache carries those of its tokens, since a kept beginning may be cut anywhere."""
         past = 0 if cache is None else cache.get_seq_length()
         before = cache.places[:, :, :past] if past else None  # type: ignore[union-attr]
-        spots = places_BT.new_zeros(0, 2) if tokens_VF is None else tokens_VF[:, -2:].round().long()
+        spots = _spots(places_BT, tokens_VF)
         now = torch.ones_like(places_BT) if mask is None else mask[:, -places_BT.shape[1] :].bool()
         found = positions(places_BT, spots, now, before)
         if cache is not None:
@@ -178,6 +184,22 @@ class QwenHF(nn.Module):
         """transformers' `generate` on its own class; rows of a batch are padded on the left."""
         given = self.documented(input_ids, pixels)
         return cast(Tensor, self.whole.generate(input_ids=input_ids, **given, **rest))
+
+
+def _spots(places_BT: Tensor, tokens_VF: Tensor | None) -> Tensor:
+    """[V, 2]: row and column of each visual token within its screen."""
+    return places_BT.new_zeros(0, 2) if tokens_VF is None else tokens_VF[:, -2:].round().long()
+
+
+def _packed_positions(places_1T: Tensor, spots_V2: Tensor, lengths: Tensor) -> Tensor:
+    """[4, 1, T]: places in the sentence, by which transformers sees that sentences are packed and lets none look into
+    another; then those of time, row and column, sentence by sentence."""
+    found, first = [], 0
+    for part in places_1T.split(lengths.tolist(), 1):
+        count = int(part.sum())
+        found.append(positions(part, spots_V2[first : first + count], torch.ones_like(part), None))
+        first += count
+    return torch.cat([restarted(lengths)[None, None], torch.cat(found, -1)])
 
 
 def lora_targets(module: QwenHF) -> str:

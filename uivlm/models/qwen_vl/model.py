@@ -14,9 +14,17 @@ from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.models.interleave import must_look, splice, wanted_logits
+from uivlm.models.interleave import must_look, restarted, splice, wanted_logits
 from uivlm.models.qwen_vl.config import QwenVLConfig
-from uivlm.models.qwen_vl.text import Block, Positions, RMSNorm, causal_mask, ntk_alpha, positions
+from uivlm.models.qwen_vl.text import (
+    Block,
+    Positions,
+    RMSNorm,
+    causal_mask,
+    ntk_alpha,
+    packed_mask,
+    positions,
+)
 from uivlm.models.qwen_vl.vision import CrossAttention, Resampler, VisionTower
 
 TARGETS = r"transformer\.h\.\d+\.(attn\.(c_attn|c_proj)|mlp\.(w1|w2|c_proj))"  # LoRA
@@ -114,10 +122,12 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
+        lengths: Tensor | None = None,
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V], of the last `logits_to_keep` (0: all); with `labels`, of those that predict a trained
-        token: [trained tokens, V]. Positions are places in the padded rows; `position_ids` is ignored.
+        token: [trained tokens, V]. `lengths`: of the sentences that lie in one row, B = 1. Positions are places in the
+        padded rows, or in these sentences; `position_ids` is ignored.
         """
         if use_cache and past_key_values is None and labels is None:
             past_key_values = DynamicCache()
@@ -129,7 +139,10 @@ class QwenVL(PreTrainedModel, GenerationMixin):
             # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
             nothing = self._look_at_nothing(input_ids.device) if features is None and must_look(self) else 0
             inputs_embeds = self.embed(input_ids, features, continued=past > 0) + nothing
-        at = self._positions(inputs_embeds, attention_mask, past_key_values, past)
+        if lengths is None:
+            at = self._positions(inputs_embeds, attention_mask, past_key_values, past)
+        else:
+            at = positions(self.config, restarted(lengths), 1.0, False, packed_mask(lengths))
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
         logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)

@@ -35,7 +35,7 @@ def ntk_alpha(num_tokens: int, seq_length: int) -> float:
 def positions(
     config: QwenVLConfig, places: Tensor, alpha: float, logn: bool, mask: Tensor | None
 ) -> Positions:
-    """`places` [T] count the tokens of the padded rows from 0, as the original does."""
+    """`places` [T] count the tokens of the padded rows from 0, as the original does; of packed ones, of each sentence."""
     d = config.kv_channels
     base = config.rotary_emb_base * alpha ** (d / (d - 2))
     inverse = 1.0 / (base ** (torch.arange(0, d, 2, device=places.device).float() / d))
@@ -58,6 +58,12 @@ def causal_mask(attention_mask: Tensor | None, past: int, num_tokens: int, devic
             f"attention_mask covers {attention_mask.shape[1]} tokens, there are {past + num_tokens} with the cache"
         )
     return mask & attention_mask.bool()[:, None, None, :] | (keys == queries)
+
+
+def packed_mask(lengths: Tensor) -> Tensor:
+    """bool [1, 1, T, T] for sentences of these lengths in one row: each token looks back within its own."""
+    of = torch.repeat_interleave(lengths)
+    return (of[:, None] == of).tril()[None, None]
 
 
 class RMSNorm(nn.Module):
