@@ -167,6 +167,7 @@ class Train:
     clip: float = 1.0  # gradient norm
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
+    offload: bool = False  # optimizer (and weights, zero=3) in the machine's memory instead of the GPU's
     keep_features: bool = False  # each screen is seen once by frozen parts; features stay on disk
     patience: int | None = None  # so many judgements in a row without a better one end a run
     report_to: tuple[str, ...] = ("tensorboard",)  # and what else transformers can report to: "wandb", ...
@@ -175,6 +176,10 @@ class Train:
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("accumulate", 1)):
             _at_least(f"train.{name}", getattr(self, name), least)
+        if self.offload and not self.zero:
+            raise RecipeError(
+                "train.offload needs DeepSpeed: set train.zero to 1, 2 or 3, or train.offload to false"
+            )
         if self.patience is not None:
             _at_least("train.patience", self.patience, 1)
         for name in ("lr", "epochs", "clip"):

@@ -45,9 +45,9 @@ class Progress(TrainerCallback):
         line = {"step": state.global_step, **{name: float(value) for name, value in logs.items()}}
         with (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self.bar.update(state.global_step - self.bar.n)
         self.told |= {name: _short(name, line[name]) for name in SHOWN if name in line}
         self.bar.set_postfix(self.told, refresh=False)
+        self.bar.update(state.global_step - self.bar.n)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

@@ -138,7 +138,7 @@ def arguments(recipe: recipes.Recipe, state: Path, workers: int, recompute: bool
         max_grad_norm=part.clip,
         optim="adamw_torch_fused",
         bf16=part.precision == "bfloat16" and part.zero > 0,  # else the weights' own type decides
-        deepspeed=deepspeed(part.zero),
+        deepspeed=deepspeed(part.zero, part.offload),
         **(RECOMPUTE if recompute else {}),
         seed=part.seed,
         use_cpu=not torch.cuda.is_available(),

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 
-def deepspeed(stage: int) -> dict[str, Any] | None:
-    """None for stage 0: then DeepSpeed is not used."""
+def deepspeed(stage: int, offload: bool = False) -> dict[str, Any] | None:
+    """None for stage 0: then DeepSpeed is not used. `offload`: the optimizer's numbers lie in the machine's memory, with stage
+    3 the weights too, and torch's own AdamW works on them there."""
     if stage == 0:
         return None
     if find_spec("deepspeed") is None:
@@ -19,8 +20,14 @@ def deepspeed(stage: int) -> dict[str, Any] | None:
         )
     if not torch.cuda.is_available():
         _without_a_compiler()
+    zero: dict[str, Any] = {"stage": stage, "contiguous_gradients": True, "overlap_comm": False}
+    if offload:
+        zero |= {
+            f"offload_{what}": {"device": "cpu"} for what in ("optimizer", "param")[: 2 if stage == 3 else 1]
+        }
     return {
-        "zero_optimization": {"stage": stage, "contiguous_gradients": True, "overlap_comm": False},
+        "zero_optimization": zero,
+        "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,  # torch's AdamW: nothing has to be compiled
         "bf16": {"enabled": "auto"},
         "gradient_clipping": "auto",
