@@ -25,7 +25,7 @@ from uivlm.models import tune
 from uivlm.models.llama_vit import Reader
 from uivlm.models.lora import ADAPTERS
 from uivlm.models.model import build, grammar
-from uivlm.recipe import Lora, Recipe
+from uivlm.recipe import Lora, Recipe, RecipeError, Train
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.store import Prepared
 from uivlm.training import trainer
@@ -414,6 +414,14 @@ def test_zero_stages() -> None:
         told = deepspeed(stage)
         assert told is not None
         assert told["zero_optimization"]["stage"] == stage
+    away = deepspeed(3, offload=True)
+    assert away is not None
+    assert {name for name in away["zero_optimization"] if "offload" in name} == {
+        "offload_optimizer",
+        "offload_param",
+    }
+    with pytest.raises(RecipeError, match="train.offload needs DeepSpeed"):
+        Train(offload=True)
 
 
 def test_a_row_may_have_no_screen() -> None:

@@ -62,11 +62,20 @@ def in_two(program: list[str]) -> str:
 
 @needs_deepspeed
 @pytest.mark.parametrize(
-    ("kind", "stage"), [("qwen_vl", 2), ("qwen_vl", 3), ("llama_vit", 3), ("qwen_hf", 3)]
+    ("kind", "stage", "more"),
+    [
+        ("qwen_vl", 2, []),
+        ("qwen_vl", 3, []),
+        ("llama_vit", 3, ["train.pack=true"]),
+        ("qwen_hf", 3, []),
+        ("llama_vit", 2, ["train.offload=true"]),
+    ],
 )
-def test_two_processes_train_as_one(root: Path, kind: str, stage: int, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(
+    root: Path, kind: str, stage: int, more: list[str], tmp_path: Path
+) -> None:
     recipe = ROOT / "recipes" / f"{RECIPES[kind]}.py"
-    changes = [word for one in settings(root, kind, stage, 2) for word in ("--set", one)]
+    changes = [word for one in settings(root, kind, stage, 2) + more for word in ("--set", one)]
     in_two(["-m", "uivlm", "train", str(recipe), *changes, "--out", str(tmp_path / "two")])
     alone: Recipe = override(load(recipe), settings(root, kind, 0, 4))
     train(alone, tmp_path / "one")

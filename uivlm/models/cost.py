@@ -158,7 +158,8 @@ def memory(recipe: recipes.Recipe, shape: Shape, rows: Sequence[Size], gpus: int
     """On each GPU under a ZeRO stage, with `rows` in one forward.
 
     Adapters and what is trained beside them are float32 with two moments each: 16 bytes; under DeepSpeed and in full
-    fine-tuning bfloat16 with float32 copies, 16 bytes too.
+    fine-tuning bfloat16 with float32 copies, 16 bytes too. `train.offload` takes the moments away, and the weights of stage 3
+    but for those of the block at work, which are not counted.
     """
     size = 4 if recipe.train.precision == "float32" else 2
     frozen = shape.parameters * size
@@ -173,10 +174,11 @@ def memory(recipe: recipes.Recipe, shape: Shape, rows: Sequence[Size], gpus: int
         "gradients": gpus if zero >= 2 else 1,
         "optimizer": gpus if zero >= 1 else 1,
     }
+    away = recipe.train.offload
     return Memory(
-        weights / share["weights"],
+        0.0 if away and zero == 3 else weights / share["weights"],
         shape.trained * gradient / share["gradients"],
-        shape.trained * moments / share["optimizer"],
+        0.0 if away and zero else shape.trained * moments / share["optimizer"],
         _activations(shape, rows, size, adapters),
     )
 
