@@ -43,13 +43,20 @@ def settings(root: Path, kind: str, stage: int, batch: int) -> list[str]:
 
 
 def started(program: list[str], processes: int = 2) -> subprocess.Popen[str]:
-    """Processes with one thread each, in a group of their own."""
+    """Processes with one thread each."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+        [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def kill(process: int) -> None:
+    """It and all that it started, SIGKILL: the launcher's own death would leave its workers running."""
+    tasks = Path(f"/proc/{process}/task")
+    below = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    for each in (process, *below):
+        os.kill(each, signal.SIGKILL)
 
 
 def in_two(program: list[str]) -> str:
@@ -114,7 +121,7 @@ def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tm
     run = started([*program, str(out)])
     while _steps(out) < last and run.poll() is None:
         time.sleep(0.005)
-    os.killpg(run.pid, signal.SIGKILL)
+    kill(run.pid)
     run.communicate()
     assert last <= _steps(out) < 48
     assert not out.exists()

@@ -26,7 +26,7 @@ from uivlm.training import checkpoint
 from uivlm.training.collator import Row, Windows
 from uivlm.training.features import Kept, keep
 from uivlm.training.mixture import Joined, open_sources, shares
-from uivlm.training.progress import newest_state
+from uivlm.training.progress import begun_epochs, newest_state
 from uivlm.training.sentence_trainer import TENSORBOARD, trainer_of
 from uivlm.training.stopping import Stopping
 from uivlm.training.validation import Validation
@@ -54,6 +54,7 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     latest = newest_state(state, trainer.args.world_size) if resume else None
     if latest:
         tune.load_extra(model, built, latest)
+        trainer.order.set_epoch(begun_epochs(latest))
     trainer.train(resume_from_checkpoint=str(latest) if latest else None)
     if recipe.data.validation and trainer.state.best_model_checkpoint:
         tune.load_extra(model, built, Path(trainer.state.best_model_checkpoint))
