@@ -18,9 +18,10 @@ from uivlm.models.model import build, grammar
 from uivlm.recipe import Data, Recipe, RecipeError
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.store import Prepared
+from uivlm.training.collator import Windows
 from uivlm.training.curves import write_curves
 from uivlm.training.trainer import train
-from uivlm.training.validation import Validation, judge
+from uivlm.training.validation import judge
 
 ADAPTERS = "adapter_model.safetensors"
 
@@ -59,7 +60,7 @@ def test_a_judgement_is_that_of_each_action_by_hand(root: Path) -> None:
     one = small(root)
     built, spoken = build(one), grammar(one)
     episodes = [episode(seed, 6) for seed in range(3)]
-    found = judge(built.module, Validation(episodes, spoken, built.reader), 0, 1, lambda sums: sums)
+    found = judge(built.module, Windows(episodes, [6, 6, 6], spoken, built.reader), 0, 1, lambda sums: sums)
     right: dict[str, list[bool]] = {}
     nats = []
     for each in episodes:
@@ -95,7 +96,13 @@ def test_what_was_learned_by_heart_is_judged_right(root: Path, tmp_path: Path) -
 
     built, module = tune.load(one, tmp_path / "out")
     learned = Prepared.open(root / "data").episodes("train", limit=2)
-    found = judge(module, Validation(learned, grammar(one), built.reader), 0, 1, lambda sums: sums)
+    found = judge(
+        module,
+        Windows(learned, [len(each.steps) for each in learned], grammar(one), built.reader),
+        0,
+        1,
+        lambda sums: sums,
+    )
     assert found["eval_match"] == 1
     assert found["eval_loss"] < 1  # of about seven before
 
@@ -103,7 +110,7 @@ def test_what_was_learned_by_heart_is_judged_right(root: Path, tmp_path: Path) -
 def test_shares_of_processes_add_up(root: Path) -> None:
     one = small(root)
     built = build(one)
-    given = Validation([episode(seed, 3) for seed in range(5)], grammar(one), built.reader)
+    given = Windows([episode(seed, 3) for seed in range(5)], [3] * 5, grammar(one), built.reader)
     parts = []
     whole = judge(built.module, given, 0, 1, lambda sums: sums)
     for process in range(3):

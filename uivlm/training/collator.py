@@ -84,10 +84,14 @@ class Windows(Dataset[Row]):
         return len(self.places)
 
     def __getitem__(self, index: int) -> Row:
+        return self.window(index)[1]
+
+    def window(self, index: int) -> tuple[Window, Row]:
+        """The window of a row, too."""
         e, k = self.places[index]
         episode = self.episodes[e]
         window = list(self.grammar.windows(episode))[k]
-        return encoded(window, k == 0, self.grammar, self.reader, episode.id)
+        return window, encoded(window, k == 0, self.grammar, self.reader, episode.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from uivlm.training.meter import Meter
 from uivlm.training.mixture import Shares
 from uivlm.training.progress import Progress
 from uivlm.training.stopping import Patience
-from uivlm.training.validation import Validation, judge
+from uivlm.training.validation import judge
 from uivlm.training.zero import deepspeed
 
 RECOMPUTE: dict[str, Any] = {
@@ -72,7 +72,7 @@ class SentenceTrainer(Trainer):
         super().log({**logs, **self.meter.told()} if "loss" in logs else logs, start_time)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        assert isinstance(self.eval_dataset, Validation)
+        assert isinstance(self.eval_dataset, Windows)
         assert isinstance(self.model, nn.Module)
         place = self.args.process_index, self.args.world_size
         figures = judge(self.model, self.eval_dataset, *place, self.shared)
@@ -99,7 +99,7 @@ def trainer_of(
     model: nn.Module,
     rows: Windows | Kept,
     taken: Shares,
-    validation: Validation | None,
+    validation: Windows | None,
     state: Path,
 ) -> SentenceTrainer:
     kept = isinstance(rows, Kept)

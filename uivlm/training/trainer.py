@@ -29,7 +29,6 @@ from uivlm.training.mixture import Joined, open_sources, shares
 from uivlm.training.progress import begun_epochs, newest_state
 from uivlm.training.sentence_trainer import TENSORBOARD, trainer_of
 from uivlm.training.stopping import Stopping
-from uivlm.training.validation import Validation
 
 
 def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
@@ -137,7 +136,7 @@ def _rows(recipe: recipes.Recipe, built: Built, episodes: Joined, state: Path) -
     return Windows(episodes, episodes.num_steps, spoken, built.reader)
 
 
-def _validation(recipe: recipes.Recipe, prepared: Prepared, built: Built) -> Validation | None:
+def _validation(recipe: recipes.Recipe, prepared: Prepared, built: Built) -> Windows | None:
     """The first episodes of the data's split "validation"; ValueError where there are none."""
     wanted = recipe.data.validation
     if not wanted:
@@ -146,7 +145,8 @@ def _validation(recipe: recipes.Recipe, prepared: Prepared, built: Built) -> Val
         raise ValueError(
             f"data.validation is {wanted}, but the split 'validation' of {recipe.data.folder} is empty: set it to 0"
         )
-    return Validation(episodes, grammar(recipe), built.reader)
+    num_steps = [place.num_rows for place in episodes.places]
+    return Windows(episodes, num_steps, grammar(recipe), built.reader)
 
 
 def _tensorboard(out: Path, recipe: recipes.Recipe) -> list[TrainerCallback]:

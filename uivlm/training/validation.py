@@ -6,50 +6,25 @@ itself (`uivlm eval`) can differ where one wrong token leads to another.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from uivlm.actions.language import KINDS, NotAnAction
-from uivlm.episode import Episode, Step
+from uivlm.episode import Step
 from uivlm.evaluation.match import boxes_of, matches
-from uivlm.models.model import Reader, nll
+from uivlm.models.model import nll
 from uivlm.sentences.encode import IGNORE
-from uivlm.sentences.sentence import Grammar
-from uivlm.training.collator import ASIDE, Collator, Row, encoded
-
-
-class Validation(Dataset[tuple[Row, tuple[Step, ...]]]):
-    """Windows of a few episodes, made when they are asked for."""
-
-    def __init__(self, episodes: Sequence[Episode], grammar: Grammar, reader: Reader) -> None:
-        self.episodes, self.grammar, self.reader = episodes, grammar, reader
-        self.places = [
-            (e, k)
-            for e, episode in enumerate(episodes)
-            for k in range(len(list(grammar.spans(len(episode.steps)))))
-        ]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int) -> tuple[Row, tuple[Step, ...]]:
-        """The row, and the steps whose actions it trains."""
-        e, k = self.places[index]
-        episode = self.episodes[e]
-        window = list(self.grammar.windows(episode))[k]
-        row = encoded(window, k == 0, self.grammar, self.reader, episode.id)
-        return row, window.steps[window.first_trained :]
+from uivlm.training.collator import ASIDE, Collator, Windows
 
 
 @torch.no_grad()
 def judge(
     model: nn.Module,
-    given: Validation,
+    given: Windows,
     process: int,
     processes: int,
     shared: Callable[[Tensor], Tensor],
@@ -65,17 +40,16 @@ def judge(
     for first in range(0, len(given), processes):
         mine = first + process
         # all processes run the same modules equally often (ZeRO-3 gathers weights): one without a share looks on
-        row, golds = given[mine if mine < len(given) else first]
-        inputs: dict[str, Any] = {
-            name: _to(part, device) for name, part in collate([row]).items() if name not in ASIDE
-        }
+        window, row = given.window(mine if mine < len(given) else first)
+        inputs = {name: part for name, part in collate([row]).items() if name not in ASIDE}
+        inputs = send_to_device(inputs, device)
         outputs = model(**inputs)
         if mine >= len(given):
             continue
         told = nll(outputs, inputs["labels"])
         nats += torch.tensor([float(told.sum()), len(told)])
         said = outputs.logits.argmax(-1).tolist()
-        for gold, part in zip(golds, _actions(row.labels, said), strict=True):
+        for gold, part in zip(window.steps[window.first_trained :], _actions(row.labels, said), strict=True):
             number = int(row.kinds[part.start])
             steps[number] += 1
             right[number] += _is_right(said[part], gold, given)
@@ -99,14 +73,10 @@ def _actions(labels: NDArray[np.int64], said: Sequence[int]) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in zip(begins, [*begins[1:], len(said)], strict=True)]
 
 
-def _is_right(said: list[int], gold: Step, given: Validation) -> bool:
+def _is_right(said: list[int], gold: Step, given: Windows) -> bool:
     reader = given.reader
     *words, end = said
     if end != reader.end or not all(reader.speaks(token) for token in words):
         return False
     guess = given.grammar.language.parse(reader.text(words))
     return not isinstance(guess, NotAnAction) and matches(guess, gold.action, boxes_of(gold.screen))
-
-
-def _to(part: Tensor | list[Tensor], device: torch.device) -> Tensor | list[Tensor]:
-    return [one.to(device) for one in part] if isinstance(part, list) else part.to(device)
