@@ -17,8 +17,19 @@ from typer.testing import CliRunner
 
 from uivlm import recipe as recipes
 from uivlm.cli import app
-from uivlm.models import cost, tune
-from uivlm.models.cost import QUANTISED, RUNTIME, Shape, Size, memory, operations, shape, sizes, usual_episode
+from uivlm.models import cost
+from uivlm.models.cost import (
+    QUANTISED,
+    RUNTIME,
+    Shape,
+    Size,
+    begun,
+    memory,
+    needed,
+    operations,
+    sizes,
+    usual_episode,
+)
 from uivlm.models.model import build, grammar, nll
 from uivlm.models.qwen_vl.config import QwenVLConfig, to_original
 from uivlm.plan import gigabytes
@@ -40,7 +51,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> recipes.Recipe:
 
 @pytest.fixture(scope="module")
 def full(qwen: recipes.Recipe) -> Shape:
-    return shape(build(qwen, "meta"), 0)
+    return begun(build(qwen, "meta"), 0)[1]
 
 
 def test_parameters_by_hand(full: Shape) -> None:
@@ -89,8 +100,8 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
     one = recipe(bridge_base(tmp_path / "base", hidden_size=64, intermediate_size=96), data)
     built = build(one)
     (rows,) = sizes(one, built, [episode(0, 4)])
-    told = shape(build(one), 0)
-    model: Any = tune.begin(built, 0).train()
+    made, told = begun(built, 0)
+    model: Any = made.train()
     example = encode(grammar(one).sentence(next(grammar(one).windows(episode(0, 4)))), built.reader)
     ids, labels = (torch.from_numpy(part)[None] for part in (example.input_ids, example.labels))
     with FlopCounterMode(display=False) as counter:
@@ -100,6 +111,10 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
     trained = int((example.labels != -100).sum())
     assert rows[0] == Size(len(example.input_ids), trained, 4, 4 * 24, sum(example.tokens))
     assert operations(told, rows[0]) == pytest.approx(counter.get_total_flops(), rel=0.15)
+    pixels = int(np.stack(example.pixels)[:, 0].size)
+    assert needed(told, [len(ids[0])], trained, pixels) == operations(told, rows[0])
+    assert needed(replace(told, recompute=True), [len(ids[0])], trained, pixels) == operations(told, rows[0])
+    assert operations(replace(told, recompute=True), rows[0]) > operations(told, rows[0])
 
 
 def test_lengths_are_those_of_training(tmp_path: Path) -> None:

@@ -266,14 +266,21 @@ def test_attention_begins_with_a_look_for_the_same_word_elsewhere(reader: Reader
 
 
 PLAN = pretrain.Plan(
-    reading=2, drilling=2, grounding=2, relating=2, settling=2, screens=8, shelf=90, tokens=600
+    reading=2, drilling=2, grounding=2, relating=(2, 2), settling=2, screens=8, shelf=90, tokens=600
 )
 
 
 def test_the_stages_run_to_the_end_and_the_base_loads(tmp_path: Path) -> None:
     told: list[str] = []
     pretrain.make_base(tmp_path / "base", PLAN, told.append)
-    assert [line.split()[0] for line in told] == ["reading", "drilling", "grounding", "relating", "settling"]
+    assert [line.split()[0] for line in told] == [
+        "reading",
+        "drilling",
+        "grounding",
+        "relating-0",
+        "relating-1",
+        "settling",
+    ]
     module, _ = load_base(tmp_path / "base")
     assert sum(value.numel() for value in module.parameters()) == 4_931_520  # what the card says
     with pytest.raises(ValueError, match="exists"):
@@ -285,15 +292,15 @@ def test_a_stopped_pre_training_goes_on_to_the_same_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretrain.make_base(tmp_path / "whole", PLAN, lambda line: None)
-    stage = pretrain._stage
+    train = pretrain._train
     with monkeypatch.context() as patched:
 
-        def stopped(name: str, *rest: Any) -> None:
-            if name == "relating":
+        def stopped(stage: pretrain.Stage, *rest: Any) -> None:
+            if stage.name == "relating-1":
                 raise KeyboardInterrupt
-            stage(name, *rest)
+            train(stage, *rest)
 
-        patched.setattr(pretrain, "_stage", stopped)
+        patched.setattr(pretrain, "_train", stopped)
         with pytest.raises(KeyboardInterrupt):
             pretrain.make_base(tmp_path / "again", PLAN, lambda line: None)
     assert not (tmp_path / "again").exists()
@@ -301,7 +308,7 @@ def test_a_stopped_pre_training_goes_on_to_the_same_base(
         pretrain.make_base(tmp_path / "again", replace(PLAN, seed=1), lambda line: None)
     told: list[str] = []
     pretrain.make_base(tmp_path / "again", PLAN, told.append)
-    assert told[0] == "reading and drilling and grounding done before"
+    assert told[0] == "reading and drilling and grounding and relating-0 done before"
     whole, again = (tmp_path / name / "model.safetensors" for name in ("whole", "again"))
     assert whole.read_bytes() == again.read_bytes()
 

@@ -27,12 +27,10 @@ from uivlm.models.lora import ADAPTERS
 from uivlm.models.model import build, grammar
 from uivlm.recipe import Lora, Recipe, RecipeError, Train
 from uivlm.sentences.encode import IGNORE, encode
-from uivlm.sentences.store import Prepared
 from uivlm.training import trainer
 from uivlm.training.checkpoint import base_checkpoint, files
 from uivlm.training.collator import ASIDE, Collator, Row, Windows, order
-from uivlm.training.features import keep
-from uivlm.training.meter import Meter
+from uivlm.training.meter import Meter, Read
 from uivlm.training.progress import newest_state
 from uivlm.training.trainer import print_row, train
 from uivlm.training.zero import deepspeed
@@ -187,34 +185,26 @@ def test_the_log_tells_how_fast_it_went(root: Path, tmp_path: Path) -> None:
     for line in lines:
         assert 0 <= line["wait"] <= 1
         assert line["memory_gb"] > 0.01
+        assert 0 < line["mfu"] < 1
         assert line["tokens_s"] > line["screens_s"] > line["episodes_s"] >= 0
     rows = windows()
-    one = Meter(lambda sums: sums)
+    one = Meter(lambda sums: sums, 50.0)
     one.since -= 2.0
     for i in range(len(rows)):
         row = rows[i]
         one.add(
             torch.ones(len(row.kinds)),
             torch.from_numpy(row.kinds),
-            len(row.input_ids),
-            len(row.tokens),
-            row.begins,
+            Read(len(row.input_ids), len(row.tokens), int(row.begins), 5.0),
         )
     told = one.told()
+    assert told["operations_s"] == pytest.approx(5 * len(rows) / 2, rel=0.05)
+    assert told["mfu"] == told["operations_s"] / 50
     assert told["episodes_s"] == pytest.approx(len(EPISODES) / 2, rel=0.05)
     assert told["screens_s"] == pytest.approx(sum(rows.screens) / 2, rel=0.05)
     assert {value for name, value in told.items() if name.startswith("loss_")} == {1.0}
     one.since -= 1.0
     assert one.told()["screens_s"] == 0, "each step is counted alone"
-
-
-def test_kept_features_train_alike(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uivlm.training.features.WORKERS", 1)
-    monkeypatch.setattr("uivlm.training.features.SCREENS", 5)
-    monkeypatch.setattr("uivlm.training.features.AHEAD", 1)
-    seen = history(root, tmp_path / "seen", epochs=1.0)
-    kept = history(root, tmp_path / "kept", epochs=1.0, keep_features=True)
-    assert [line["loss"] for line in kept] == pytest.approx([line["loss"] for line in seen], rel=1e-4)
 
 
 # -- what a run changes and writes ------------------------------------------------------------------------------
@@ -392,20 +382,6 @@ def test_the_first_row_is_printed_with_trained_words_green() -> None:
         s.replace("\n", "") for s in said
     ]
     assert text.count("[4 visual tokens]") == 2
-
-
-def test_features_of_damaged_data_are_refused(root: Path, tmp_path: Path) -> None:
-    built = build(small(root))
-    episodes = Prepared.open(root / "data").episodes("train")
-    with pytest.raises(ValueError, match="24 screens where their index says 25"):
-        keep(
-            built.module,
-            episodes,
-            [len(e.steps) for e in EPISODES[:-1]] + [5],
-            grammar(small(root)),
-            built.reader,
-            tmp_path / "f",
-        )
 
 
 def test_zero_stages() -> None:

@@ -18,10 +18,10 @@ from uivlm.models.cost import (
     Memory,
     Shape,
     Size,
+    begun,
     lengths,
     memory,
     operations,
-    shape,
     sizes,
     usual_episode,
 )
@@ -41,7 +41,7 @@ def plan(
     built = build(recipe, "meta")
     episodes = [usual_episode()] if data is None else Prepared.open(data).episodes("train", limit=EPISODES)
     found = sizes(recipe, built, episodes)
-    model = shape(built, recipe.train.seed)
+    _, model = begun(built, recipe.train.seed)
     rows = sorted((row for each in found for row in each), key=lambda row: row.tokens)
     batch = rows[-1:] * recipe.train.batch  # the longest sentence decides
     console.print(_model_table(recipe, model, found, data))

@@ -168,7 +168,7 @@ class Train:
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
     offload: bool = False  # optimizer (and weights, zero=3) in the machine's memory instead of the GPU's
-    keep_features: bool = False  # each screen is seen once by frozen parts; features stay on disk
+    keep_features: bool = False  # each screen is seen once by frozen parts; features stay in DATA/features
     patience: int | None = None  # so many judgements in a row without a better one end a run
     report_to: tuple[str, ...] = ("tensorboard",)  # and what else transformers can report to: "wandb", ...
     seed: int = 0

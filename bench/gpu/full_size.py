@@ -17,7 +17,7 @@ from rich.table import Table
 from uivlm.inference.load import Loaded
 from uivlm.inference.predict import Predictor
 from uivlm.models import tune
-from uivlm.models.cost import RUNTIME, memory, operations, shape, sizes, usual_episode
+from uivlm.models.cost import RUNTIME, begun, memory, operations, sizes, usual_episode
 from uivlm.models.lora import merged
 from uivlm.models.model import build, grammar, nll
 from uivlm.recipe import Recipe, load, override
@@ -30,7 +30,7 @@ def main(name: str, settings: list[str]) -> None:
     if not torch.cuda.is_available():
         raise SystemExit("bench/gpu/full_size.py needs a GPU: there is none here")
     recipe = override(load(name), settings)
-    predicted = shape(build(recipe, "meta"), 0)
+    _, predicted = begun(build(recipe, "meta"), 0)
     torch.cuda.reset_peak_memory_stats()
     built = build(recipe, "cuda")
     (rows,) = sizes(recipe, built, [usual_episode()])

@@ -5,7 +5,7 @@ All of it is arithmetic on shapes; what a library keeps beside is not in it but 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from uivlm.episode import Episode, Screen, Step
 from uivlm.models import tune
 from uivlm.models.lora import targets
 from uivlm.models.model import Built, check_length, grammar
+from uivlm.models.vision import sees
 from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Picture
 
@@ -72,6 +73,7 @@ class Shape:
     width: int
     inner: int  # of the MLP
     layers: int
+    patch: int  # pixels that the vision encoder takes as one
     vision_width: int
     recompute: bool  # are blocks computed again in the backward?
 
@@ -98,7 +100,7 @@ def usual_episode() -> Episode:
 
 def sizes(recipe: recipes.Recipe, built: Built, episodes: Iterable[Episode]) -> list[list[Size]]:
     """Of each episode's sentences. ValueError where one is longer than the model reads; no screen is ever cut."""
-    spoken, kernel = grammar(recipe), _kernel(built.module)
+    spoken, patch = grammar(recipe), _patch(built.module)
     found = []
     for episode in episodes:
         rows = []
@@ -107,7 +109,7 @@ def sizes(recipe: recipes.Recipe, built: Built, episodes: Iterable[Episode]) -> 
             example = encode(sentence, built.reader, look=False)
             check_length(example.input_ids, built.reader, f"episode {episode.id!r}")
             seen = [built.reader.pixels(piece).shape for piece in sentence if isinstance(piece, Picture)]
-            patches = sum(shape[1] * shape[2] // kernel for shape in seen)
+            patches = sum(shape[1] * shape[2] // patch for shape in seen)
             trained = int((example.labels != IGNORE).sum())
             rows.append(Size(len(example.input_ids), trained, len(seen), patches, sum(example.tokens)))
         found.append(rows)
@@ -129,26 +131,29 @@ def lengths(found: list[list[Size]]) -> Lengths:
     )
 
 
-def shape(built: Built, seed: int) -> Shape:
-    """The model is made ready to train, as a run would: what is counted is what would be trained."""
+def begun(built: Built, seed: int) -> tuple[nn.Module, Shape]:
+    """The model made ready to train, as a run has it, and its shape."""
     module = built.module
-    linear = sum(_linear(module, name).weight.numel() for name in targets(module, built.targets))
-    parameters = sum(value.numel() for value in module.parameters())
-    vision = sum(value.numel() for name, value in module.named_parameters() if _sees(name))
-    inner = max(max(_linear(module, name).weight.shape) for name in targets(module, built.targets))
+    adapted = [_linear(module, name) for name in targets(module, built.targets)]
     vocabulary, width = module.get_input_embeddings().weight.shape  # type: ignore[operator]
     text: Any = getattr(module.config, "text_config", module.config)
-    kernel = next(part for part in module.modules() if isinstance(part, nn.Conv2d | nn.Conv3d))
+    kernel = _kernel(module)
+    patch = _patch(module)
+    before = {
+        "parameters": sum(value.numel() for value in module.parameters()),
+        "linear": sum(one.in_features * one.out_features for one in adapted),
+        "vision": sum(value.numel() for name, value in module.named_parameters() if sees(name)),
+        "inner": max(max(one.in_features, one.out_features) for one in adapted),
+    }
     model = tune.begin(built, seed)
-    return Shape(
-        parameters=parameters,
-        trained=sum(value.numel() for value in model.parameters() if value.requires_grad),
-        linear=linear,
-        vision=vision,
+    trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
+    return model, Shape(
+        **before,
+        trained=trained,
         vocabulary=vocabulary,
         width=width,
-        inner=inner,
         layers=int(text.num_hidden_layers),
+        patch=patch,
         vision_width=kernel.out_channels,
         recompute=built.recompute,
     )
@@ -206,8 +211,14 @@ def operations(shape: Shape, row: Size) -> float:
     return float(linear + attention + head + 2 * shape.vision * row.patches)
 
 
-def _sees(name: str) -> bool:
-    return any(part in ("vision", "visual") for part in name.split("."))
+def needed(shape: Shape, tokens: Sequence[int], trained: int, pixels: int) -> float:
+    """Floating-point operations that a batch cannot do without: sentences of so many tokens, so many of which are trained,
+    and screens of so many pixels that pass the vision encoder now. What is computed again is not needed."""
+    lean = replace(shape, recompute=False)
+    rows = [Size(number, 0, 0, 0, 0) for number in tokens]
+    return sum(operations(lean, row) for row in rows) + operations(
+        lean, Size(0, trained, 0, pixels // shape.patch, 0)
+    )
 
 
 def _linear(module: nn.Module, name: str) -> nn.Linear:
@@ -216,7 +227,12 @@ def _linear(module: nn.Module, name: str) -> nn.Linear:
     return found
 
 
-def _kernel(module: nn.Module) -> int:
+def _kernel(module: nn.Module) -> nn.Conv2d | nn.Conv3d:
+    """What makes a vector of each patch."""
+    return next(part for part in module.modules() if isinstance(part, nn.Conv2d | nn.Conv3d))
+
+
+def _patch(module: nn.Module) -> int:
     """Pixels of one patch."""
-    first = next(part for part in module.modules() if isinstance(part, nn.Conv2d | nn.Conv3d))
-    return int(first.kernel_size[-1] * first.kernel_size[-2])
+    height, width = _kernel(module).kernel_size[-2:]
+    return int(height * width)

@@ -37,6 +37,11 @@ WHOLE = {"siglip": "siglip_vision_model", "clip": "clip_vision_model"}  # with a
 WHAT = "vision encoder"
 
 
+def sees(name: str) -> bool:
+    """Is it a weight of the part that looks at screens? By its name, in every model of the project."""
+    return any(part in ("vision", "visual") for part in name.split("."))
+
+
 def config_of(told: dict[str, Any]) -> PretrainedConfig:
     """The encoder's configuration of a table with its `model_type`; a table without one is a ViT's."""
     kind = told.get("model_type", "vit")

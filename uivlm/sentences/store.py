@@ -60,6 +60,7 @@ PLACED = pa.schema(
 )  # what the whole episode adds: t counts from 0
 SCHEMA = pa.schema([*PLACED, *RECORDED], {b"huggingface": json.dumps(_FEATURES).encode()})
 
+UNSEEN = np.empty((0, 0, 3), np.uint8)
 _INDEX = ["split", "subset", "episode_id", "t"]  # enough to find every episode
 _STEP = [
     "image", "action_type", "touch_y", "touch_x", "lift_y", "lift_x", "text", "element_boxes", "element_texts",
@@ -77,7 +78,7 @@ def element_columns(elements: Sequence[Element]) -> dict[str, list[float] | list
 
 
 def read_step(row: dict[str, Any]) -> Step:
-    """The step of one row: its screen decoded, its action from the exact floats."""
+    """The step of one row: its screen decoded, or empty where the row has none, its action from the exact floats."""
     boxes = zip(*(row["element_boxes"][i::4] for i in range(4)), strict=True)
     elements = tuple(
         Element(y, x, height, width, text, kind)
@@ -87,7 +88,8 @@ def read_step(row: dict[str, Any]) -> Step:
     )
     touch, lift = (row["touch_y"], row["touch_x"]), (row["lift_y"], row["lift_x"])
     action = from_aitw(row["action_type"], touch, lift, row["text"])
-    return Step(Screen(decode_image(row["image"]["bytes"]), elements), action)
+    pixels = decode_image(row["image"]["bytes"]) if "image" in row else UNSEEN
+    return Step(Screen(pixels, elements), action)
 
 
 def encode_image(pixels: NDArray[np.uint8], codec: str, quality: int = 90) -> bytes:
@@ -141,15 +143,20 @@ class Episodes(Sequence[Episode]):
     def __getitem__(self, index: int | slice) -> "Episode | Episodes":
         if isinstance(index, slice):
             return Episodes(self.folder, self.places[index])
-        place = self.places[index]
-        rows = _rows(self.folder / place.shard, place.row, place.num_rows)
-        steps = tuple(read_step(row) for row in rows)
-        return Episode(place.id, rows[0]["goal"], place.subset, steps)
+        return self._read(self.places[index], _STEP)
+
+    def unseen(self, index: int) -> Episode:
+        """The episode without its screens, in a small part of the time."""
+        return self._read(self.places[index], [name for name in _STEP if name != "image"])
+
+    def _read(self, place: Place, columns: list[str]) -> Episode:
+        rows = _rows(self.folder / place.shard, place.row, place.num_rows, columns)
+        return Episode(place.id, rows[0]["goal"], place.subset, tuple(map(read_step, rows)))
 
     def encoded(self, index: int) -> list[bytes]:
         """The screens of an episode as they lie on disk, jpeg or png."""
         place = self.places[index]
-        rows = _rows(self.folder / place.shard, place.row, place.num_rows)
+        rows = _rows(self.folder / place.shard, place.row, place.num_rows, ["image"])
         return [row["image"]["bytes"] for row in rows]
 
 
@@ -221,10 +228,10 @@ def _places(folder: Path, shard: dict[str, Any]) -> list[Place]:
     ]
 
 
-def _rows(path: Path, first: int, num_rows: int) -> list[dict[str, Any]]:
+def _rows(path: Path, first: int, num_rows: int, columns: list[str]) -> list[dict[str, Any]]:
     file = _open(path, os.getpid(), path.stat().st_mtime_ns)
     groups = range(first // ROW_GROUP, (first + num_rows - 1) // ROW_GROUP + 1)
-    table = file.read_row_groups(groups, columns=[*_STEP, "goal"], use_threads=False)
+    table = file.read_row_groups(groups, columns=[*columns, "goal"], use_threads=False)
     rows: list[dict[str, Any]] = table.slice(first - groups[0] * ROW_GROUP, num_rows).to_pylist()
     return rows
 

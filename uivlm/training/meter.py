@@ -7,21 +7,33 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
 
 from uivlm.actions.language import KINDS
 
-COUNTED = ("tokens", "screens", "episodes")
+COUNTED = ("tokens", "screens", "episodes", "operations")
 KILOBYTE = 1 if sys.platform == "darwin" else 1024  # of `ru_maxrss`
 
 
-class Meter:
-    """Sums since the last `told`. `shared` adds a tensor up over all processes."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a forward read, and how many floating-point operations that needs, forward and backward."""
 
-    def __init__(self, shared: Callable[[Tensor], Tensor]) -> None:
-        self.shared = shared
+    tokens: int
+    screens: int
+    episodes: int
+    operations: float
+
+
+class Meter:
+    """Sums since the last `told`. `shared` adds a tensor up over all processes; `peak`: operations a second that all of them
+    reach together when they multiply matrices."""
+
+    def __init__(self, shared: Callable[[Tensor], Tensor], peak: float) -> None:
+        self.shared, self.peak = shared, peak
         self._anew()
 
     def _anew(self) -> None:
@@ -34,18 +46,18 @@ class Meter:
         """So long nothing was computed, because no batch was there."""
         self.waited += seconds
 
-    def add(self, nats: Tensor, kinds: Tensor, tokens: int, screens: int, episodes: int) -> None:
-        """One forward: nats and kinds [trained tokens], in the same order; what it read."""
+    def add(self, nats: Tensor, kinds: Tensor, read: Read) -> None:
+        """One forward: nats and kinds [trained tokens], in the same order."""
         nats, kinds = nats.detach().double().cpu(), kinds.cpu()
         self.nats.index_add_(0, kinds, nats)
         self.trained += torch.bincount(kinds, minlength=len(KINDS))
-        self.counts += torch.tensor([tokens, screens, episodes], dtype=torch.float64)
+        self.counts += torch.tensor(astuple(read), dtype=torch.float64)
 
     def told(self) -> dict[str, float]:
         """The figures of the steps since; the sums begin anew.
 
         `loss_KIND`: nats per trained token of the actions of a kind; `loss_mean_of_kinds`: their mean, in which rare kinds
-        weigh like frequent ones. `wait`: share of the time in which this process waited for a batch. `memory_gb`: this
+        weigh like frequent ones. `mfu`: model operations a second (without those of recomputation) as share of the peak. `wait`: share of the time in which this process waited for a batch. `memory_gb`: this
         process's highest so far, of the GPU where there is one.
         """
         seconds = time.perf_counter() - self.since
@@ -57,10 +69,14 @@ class Meter:
             for kind, sum_, number in zip(KINDS, nats, trained, strict=True)
             if number
         }
+        a_second = {
+            f"{name}_s": float(number) / seconds for name, number in zip(COUNTED, counts, strict=True)
+        }
         figures = {
             **losses,
             "loss_mean_of_kinds": sum(losses.values()) / max(1, len(losses)),
-            **{f"{name}_s": float(number) / seconds for name, number in zip(COUNTED, counts, strict=True)},
+            **a_second,
+            "mfu": a_second["operations_s"] / self.peak,
             "wait": self.waited / seconds,
             "memory_gb": memory() / 1e9,
         }

@@ -72,6 +72,10 @@ class Joined(Sequence[Episode]):
         self.parts = [source.episodes for source in sources]
         self.ends = list(accumulate(len(part) for part in self.parts))
         self.num_steps = [number for source in sources for number in source.num_steps]
+        # which episodes these are
+        self.described = [
+            (one.prepared.meta["fingerprint"], one.told.split, len(one.episodes)) for one in sources
+        ]
 
     def __len__(self) -> int:
         return self.ends[-1]
@@ -83,10 +87,19 @@ class Joined(Sequence[Episode]):
     def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
+        part, index = self._place(index)
+        return part[index]
+
+    def unseen(self, index: int) -> Episode:
+        """The episode without its screens."""
+        part, index = self._place(index)
+        return part.unseen(index)
+
+    def _place(self, index: int) -> tuple[Episodes, int]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        part = bisect_right(self.ends, index)
-        return self.parts[part][index - (self.ends[part - 1] if part else 0)]
+        number = bisect_right(self.ends, index)
+        return self.parts[number], index - (self.ends[number - 1] if number else 0)
 
 
 @dataclass(frozen=True)

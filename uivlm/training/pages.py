@@ -159,7 +159,7 @@ class Course:
 
 
 def lessons(
-    seed: int, course: Course, tokens: int, shelf: Shelf, names: Sequence[NDArray[np.int64]], reader: Reader
+    seed: str, course: Course, tokens: int, shelf: Shelf, names: Sequence[NDArray[np.int64]], reader: Reader
 ) -> Iterator[dict[str, Tensor]]:
     """Batches of about so many tokens without end, a pure function of the seed. All lessons of a batch have equally
     many screens and questions."""

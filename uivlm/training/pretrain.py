@@ -8,7 +8,8 @@ In: random screens and lessons on them (`uivlm/lessons`). Out: a bridge base fol
     grounding  the same on lessons of up to eight screens: next-token loss on the right actions of lessons, and what decides an
                answer should mark itself. The vision encoder is frozen now, so that a shelf of screens is seen once and
                asked about many times: with a new screen for every few answers this would take hours
-    relating   the goal often names what belongs to the label, as people do (an alarm: to the clock)
+    relating   the goal often names what belongs to the label, as people do (an alarm: to the clock). It comes in turns, each
+               with new screens, new lessons and its own rise and fall of the rate: with one shelf of screens it learns them
     settling   on sentences of the form that fine-tuning has: no question but the first, points as a finger hits them
 
 No episode and no goal of the simulated phone is used. Shapes as in `models/llama_vit.py`.
@@ -18,7 +19,8 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import cast
 
@@ -51,10 +53,10 @@ class Plan:
     reading: int = 900  # steps
     drilling: int = 500
     grounding: int = 1000
-    relating: int = 4000
+    relating: tuple[int, ...] = (1500, 900, 900, 900, 900)  # of each turn
     settling: int = 150
     screens: int = 64  # a step, of reading
-    shelf: int = 6000  # screens that lessons are about
+    shelf: int = 6000  # screens that lessons are about, in each turn
     tokens: int = 5000  # a step, of lessons
     lr: float = 1.5e-3  # peak
     warmup: int = 50  # steps, in each stage
@@ -70,9 +72,29 @@ COURSES = {
     "relating": Course(MANY, 4, 0.85, by_hand=False),
     "settling": Course((4, 6, 8), 0, 0.5, by_hand=True),  # sentences as fine-tuning has them
 }
-STAGES = ("reading", *COURSES)
 Drawn = tuple[Interface, Tensor]  # a screen, and its pixels as the vision encoder takes them
 Losses = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the plan that leaves its weights."""
+
+    name: str
+    kind: str  # reading, or a course
+    steps: int
+    turn: int  # whose screens it is about
+
+
+def stages(plan: Plan) -> list[Stage]:
+    turns = [Stage(f"relating-{turn}", "relating", steps, turn) for turn, steps in enumerate(plan.relating)]
+    return [
+        Stage("reading", "reading", plan.reading, 0),
+        Stage("drilling", "drilling", plan.drilling, 0),
+        Stage("grounding", "grounding", plan.grounding, 0),
+        *turns,
+        Stage("settling", "settling", plan.settling, len(turns) - 1),
+    ]
 
 
 def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
@@ -85,28 +107,28 @@ def make_base(out: Path, plan: Plan, log: Callable[[str], None]) -> None:
         raise ValueError(f"{out} exists: name a new folder for the base, or remove that one")
     kept = out.with_name(f"{out.name}.stages")
     _claim(kept / "plan.json", plan)
-    done = [name for name in STAGES if (kept / name).is_dir()]
+    done = [stage.name for stage in stages(plan) if (kept / stage.name).is_dir()]
     if done:
         log(f"{' and '.join(done)} done before")
         model, spoken = load_base(kept / done[-1])
     else:
         model, spoken = _untrained(plan.seed)
     reader = Reader(spoken, model.config)
-    for name, batches in _stages(model, reader, plan, STAGES[len(done) :]):
-        _stage(name, plan, model, batches, log)
-        save_base(kept / name, model, spoken, torch.float32)
+    for stage, losses in _begun(model, reader, plan, stages(plan)[len(done) :]):
+        _train(stage, plan, model, losses, log)
+        save_base(kept / stage.name, model, spoken, torch.float32)
     save_base(out, model, spoken)
     shutil.rmtree(kept)
 
 
 def _claim(told: Path, plan: Plan) -> None:
-    wanted = asdict(plan)
-    if told.is_file() and json.loads(told.read_text("utf-8")) != wanted:
+    wanted = json.dumps(asdict(plan))
+    if told.is_file() and told.read_text("utf-8") != wanted:
         raise ValueError(
             f"{told.parent} holds stages of another plan or seed: remove it, or name another folder"
         )
     told.parent.mkdir(parents=True, exist_ok=True)
-    told.write_text(json.dumps(wanted), "utf-8")
+    told.write_text(wanted, "utf-8")
 
 
 def _untrained(seed: int) -> tuple[LlamaVit, Tokenizer]:
@@ -118,24 +140,28 @@ def _untrained(seed: int) -> tuple[LlamaVit, Tokenizer]:
     return model, spoken
 
 
-def _stages(
-    model: LlamaVit, reader: Reader, plan: Plan, names: Sequence[str]
-) -> Iterator[tuple[str, Iterator[Losses]]]:
+def _begun(
+    model: LlamaVit, reader: Reader, plan: Plan, todo: Sequence[Stage]
+) -> Iterator[tuple[Stage, Iterator[Losses]]]:
     """Each stage's losses, one a step, as it begins."""
-    if "reading" in names:
+    if todo and todo[0].kind == "reading":
         screens = _drawn(reader, f"{plan.seed} reading", plan.screens)
-        yield (
-            "reading",
-            (reading(model, list(islice(screens, plan.screens)), reader) for _ in range(plan.reading)),
-        )
+        losses = (reading(model, list(islice(screens, plan.screens)), reader) for _ in range(plan.reading))
+        yield todo[0], losses
     model.vision.requires_grad_(False)  # it reads, and what it reads stays the same
-    screens = islice(_drawn(reader, f"{plan.seed} shelf", plan.screens), plan.shelf)
-    shelf, shown, features = stock(model, reader, screens)
-    for name in names:
-        if name in COURSES:
-            torch.manual_seed(plan.seed)  # as if the stage were begun anew
-            given = lessons(plan.seed, COURSES[name], plan.tokens, shelf, shown, reader)
-            yield name, (grounding(model, batch, features) for batch in given)
+    about = [stage for stage in todo if stage.kind in COURSES]
+    for turn, taken in groupby(about, attrgetter("turn")):
+        screens = islice(_drawn(reader, f"{plan.seed} shelf {turn}", plan.screens), plan.shelf)
+        shelf, shown, features = stock(model, reader, screens)
+        for stage in taken:
+            torch.manual_seed(plan.seed + turn)  # as if the stage were begun anew
+            given = lessons(f"{plan.seed} {turn}", COURSES[stage.kind], plan.tokens, shelf, shown, reader)
+            yield stage, _told(model, given, features)
+
+
+def _told(model: LlamaVit, given: Iterable[dict[str, Tensor]], features: list[Tensor]) -> Iterator[Losses]:
+    for batch in given:
+        yield grounding(model, batch, features)
 
 
 def _drawn(reader: Reader, seed: str, ahead: int) -> Iterator[Drawn]:
@@ -158,11 +184,11 @@ def stock(
     return shelve(shown), names, features
 
 
-def _stage(
-    name: str, plan: Plan, trained: nn.Module, losses: Iterator[Losses], log: Callable[[str], None]
+def _train(
+    stage: Stage, plan: Plan, trained: nn.Module, losses: Iterator[Losses], log: Callable[[str], None]
 ) -> None:
-    """As many steps as the plan has, on the sum of the losses."""
-    steps: int = getattr(plan, name)
+    """As many steps as the stage has, on the sum of the losses."""
+    name, steps = stage.name, stage.steps
     parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, plan.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, plan))

@@ -15,11 +15,14 @@ from transformers.trainer_callback import PrinterCallback
 
 from uivlm import recipe as recipes
 from uivlm.models import tune
-from uivlm.models.model import Built, nll
+from uivlm.models.cost import Shape, needed
+from uivlm.models.model import DTYPES, Built, nll
+from uivlm.sentences.encode import IGNORE
 from uivlm.training.collator import ASIDE, WORKERS, Collator, Order, Windows
 from uivlm.training.features import Kept
-from uivlm.training.meter import Meter
+from uivlm.training.meter import Meter, Read
 from uivlm.training.mixture import Shares
+from uivlm.training.peak import peak
 from uivlm.training.progress import Progress
 from uivlm.training.stopping import Patience
 from uivlm.training.validation import judge
@@ -44,6 +47,7 @@ class SentenceTrainer(Trainer):
 
     order: Order
     meter: Meter
+    shape: Shape  # of the model, to count what a step computes
 
     def compute_loss(
         self,
@@ -57,10 +61,17 @@ class SentenceTrainer(Trainer):
         kinds, begins = (inputs.pop(name) for name in ASIDE)
         outputs = model(**inputs)
         nats = nll(outputs, inputs["labels"])
-        seen = inputs.get("features", inputs.get("pixels", ()))
-        self.meter.add(nats, kinds, int(inputs["attention_mask"].sum()), len(seen), int(begins.sum()))
+        self.meter.add(nats, kinds, self._read(inputs, int(begins.sum())))
         loss = nats.sum() / num_items_in_batch * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
+
+    def _read(self, inputs: dict[str, Any], episodes: int) -> Read:
+        lengths = inputs.get("lengths", inputs["attention_mask"].sum(1)).tolist()
+        pixels = inputs.get("pixels", ())
+        seen = sum(one.shape[-1] * one.shape[-2] for one in pixels)
+        trained = int((inputs["labels"] != IGNORE).sum())
+        screens = len(inputs.get("features", pixels))
+        return Read(sum(lengths), screens, episodes, needed(self.shape, lengths, trained, seen))
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
@@ -97,6 +108,7 @@ def trainer_of(
     recipe: recipes.Recipe,
     built: Built,
     model: nn.Module,
+    shape: Shape,
     rows: Windows | Kept,
     taken: Shares,
     validation: Windows | None,
@@ -115,7 +127,9 @@ def trainer_of(
         callbacks=[Progress(state, lambda folder: tune.save_extra(model, built, folder))],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.meter = Meter(trainer.shared)
+    trainer.shape = shape
+    fastest = peak(args.device, DTYPES[recipe.train.precision])
+    trainer.meter = Meter(trainer.shared, float(trainer.shared(torch.tensor(fastest))))
     if recipe.train.patience is not None:
         trainer.add_callback(Patience(recipe.train.patience))
     step = recipe.train.batch * recipe.train.accumulate * args.world_size

@@ -18,6 +18,7 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 
 from uivlm import recipe as recipes
 from uivlm.models import tune
+from uivlm.models.cost import begun
 from uivlm.models.lora import described, targets
 from uivlm.models.model import Built, Reader, build, grammar
 from uivlm.sentences.encode import IGNORE
@@ -40,13 +41,13 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     built = build(recipe)
     print_targets(built)
     judged = _validation(recipe, sources[0].prepared, built)
-    model = tune.begin(built, recipe.train.seed)
+    model, shape = begun(built, recipe.train.seed)
     if torch.cuda.is_available() and not built.quantised:
         model.cuda()
     _make(state, recipe)  # only now: a refused run leaves nothing behind
-    rows = _rows(recipe, built, Joined(sources), state)
+    rows = _rows(recipe, built, Joined(sources))
     print_row(rows[0], built.reader)
-    trainer = trainer_of(recipe, built, model, rows, shares(sources, spoken), judged, state)
+    trainer = trainer_of(recipe, built, model, shape, rows, shares(sources, spoken), judged, state)
     stopping = Stopping(trainer.anyone)
     for callback in (stopping, *_tensorboard(folder, recipe)):
         trainer.add_callback(callback)
@@ -128,11 +129,10 @@ def print_row(row: Row, reader: Reader, console: Console | None = None) -> None:
     (console or Console()).print(text)
 
 
-def _rows(recipe: recipes.Recipe, built: Built, episodes: Joined, state: Path) -> Windows | Kept:
+def _rows(recipe: recipes.Recipe, built: Built, episodes: Joined) -> Windows | Kept:
     spoken = grammar(recipe)
     if recipe.train.keep_features:
-        file = state / f"features.{os.environ.get('RANK', '0')}"
-        return keep(built.module, episodes, episodes.num_steps, spoken, built.reader, file)
+        return keep(built.module, recipe, episodes, spoken, built.reader)
     return Windows(episodes, episodes.num_steps, spoken, built.reader)
 
 

@@ -1,0 +1,126 @@
+"""Features of screens, seen once and kept on disk: the same training, and never those of something else."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bridges import base, episode, prepare, recipe
+from safetensors.torch import load_file, save_file
+
+from uivlm.models.model import build, grammar
+from uivlm.training.features import keep
+from uivlm.training.mixture import Joined, open_sources
+from uivlm.training.trainer import train
+
+EPISODES = [episode(seed, num_steps) for seed, num_steps in enumerate((1, 6, 2, 3))]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("features")
+    base(made / "base")
+    prepare(made / "data", EPISODES)
+    return made
+
+
+@pytest.fixture
+def own(root: Path, tmp_path: Path) -> Path:
+    """A base, and data that has no features yet."""
+    for name in ("data", "base"):
+        shutil.copytree(root / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uivlm.training.sentence_trainer.WORKERS", 0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+
+def losses(own: Path, name: str, keep_features: bool = True, **part: Any) -> list[float]:
+    one = recipe(own / "base", own / "data", epochs=1.0, keep_features=keep_features, **part)
+    out = train(one, own / name)
+    return [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_kept_features_train_alike(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uivlm.training.features.WORKERS", 1)
+    monkeypatch.setattr("uivlm.training.features.SCREENS", 5)
+    monkeypatch.setattr("uivlm.training.features.AHEAD", 1)
+    assert losses(own, "kept") == pytest.approx(losses(own, "seen", keep_features=False), rel=1e-4)
+
+
+def test_a_second_run_takes_the_features_of_the_first(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = losses(own, "first")
+    (folder,) = (own / "data" / "features").iterdir()
+    assert sorted(file.name for file in folder.iterdir()) == ["features.bin", "made_of.json", "tokens.npz"]
+    with monkeypatch.context() as patched:
+        patched.setattr("uivlm.training.features.look_at", lambda *_: pytest.fail("a screen is seen again"))
+        assert losses(own, "second") == first
+        losses(own, "another", lr=1e-5)
+
+
+def test_features_of_another_encoder_are_never_taken(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One weight of the vision encoder differs a little: the screens are seen again, and the loss is another."""
+    first = losses(own, "first")
+    weights = own / "base" / "model.safetensors"
+    table = load_file(weights)
+    name = next(name for name in table if name.startswith("vision."))
+    save_file({**table, name: table[name] + 0.5}, weights, {"format": "pt"})
+    again = losses(own, "second")
+    assert again != first
+    assert len(list((own / "data" / "features").iterdir())) == 2
+    assert again == pytest.approx(losses(own, "seen", keep_features=False), rel=1e-4)
+    monkeypatch.setattr("uivlm.training.features.VERSION", 2)
+    losses(own, "third")
+    assert len(list((own / "data" / "features").iterdir())) == 3
+
+
+def test_stale_or_damaged_features_are_refused(own: Path) -> None:
+    first = losses(own, "first")
+    (folder,) = (own / "data" / "features").iterdir()
+    numbers, told = folder / "features.bin", folder / "made_of.json"
+    whole, made_of = numbers.read_bytes(), told.read_text()
+    numbers.write_bytes(whole[:-4])
+    with pytest.raises(
+        ValueError, match=r"are damaged \(features.bin has .* bytes, not .*\): remove that folder"
+    ):
+        losses(own, "short")
+    numbers.write_bytes(whole)
+    told.write_text(made_of.replace('"weights": "', '"weights": "0'))
+    with pytest.raises(ValueError, match="of other data or of another vision encoder: remove that folder"):
+        losses(own, "stale")
+    told.write_text("{")
+    with pytest.raises(ValueError, match="are damaged"):
+        losses(own, "no_json")
+    told.unlink()
+    with pytest.raises(ValueError, match="are damaged"):
+        losses(own, "gone")
+    told.write_text(made_of)
+    assert losses(own, "again") == first
+
+
+def test_a_run_that_fails_while_it_sees_leaves_no_features(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("uivlm.training.features.look_at", stops)
+        with pytest.raises(KeyboardInterrupt):
+            losses(own, "stopped")
+    assert not list((own / "data" / "features").iterdir())
+    shutil.rmtree(own / "stopped.state")
+    losses(own, "again")
+
+
+def stops(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_data_whose_index_is_wrong_is_refused(own: Path) -> None:
+    one = recipe(own / "base", own / "data")
+    built, episodes = build(one), Joined(open_sources(one))
+    episodes.num_steps[-1] += 1
+    with pytest.raises(ValueError, match="12 screens where their index says 13"):
+        keep(built.module, one, episodes, grammar(one), built.reader)
