@@ -27,6 +27,7 @@ from uivlm.devices.sim.expert import record
 from uivlm.devices.sim.tasks import task
 from uivlm.episode import Episode
 from uivlm.models import tune
+from uivlm.models.cost import begun
 from uivlm.models.model import Built, build, grammar, nll
 from uivlm.recipe import Recipe, load, override
 from uivlm.sentences.sentence import Grammar, Window
@@ -198,8 +199,10 @@ def _loop(recipe: Recipe) -> Table:
     rows = rows[: LOOP_STEPS * LOOP_BATCH]
 
     def ours(folder: Path) -> float:
-        model = tune.begin(build(one), 0)
-        trainer = trainer_of(one, built, model, _Listed(rows), Shares((len(rows),), (1.0,)), None, folder)
+        model, shape = begun(build(one), 0)
+        trainer = trainer_of(
+            one, built, model, shape, _Listed(rows), Shares((len(rows),), (1.0,)), None, folder
+        )
         trainer.order = _InOrder(rows)  # type: ignore[assignment]
         trainer.args.save_strategy, trainer.args.dataloader_num_workers = SaveStrategy.NO, 0
         return _run(trainer)

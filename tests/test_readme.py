@@ -53,3 +53,12 @@ def test_modules_and_files(code: str) -> None:
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
     for path in re.findall(r"\b((?:uivlm|data_prep|recipes|tests|docs|bench)/[\w./-]*\w)", code):
         assert (ROOT / path).exists(), f"README.md names {path}"
+
+
+def test_tests_that_the_docs_name() -> None:
+    known = set()
+    for path in (ROOT / "tests").glob("test_*.py"):
+        known |= set(re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.M))
+    for page in (ROOT / "docs").glob("*.md"):
+        named = set(re.findall(r"`(test_\w+)`", page.read_text("utf-8")))
+        assert named <= known, page.name

@@ -27,7 +27,7 @@ from uivlm.models.lora import ADAPTERS
 from uivlm.models.model import build, grammar
 from uivlm.recipe import Lora, Recipe, RecipeError, Train
 from uivlm.sentences.encode import IGNORE, encode
-from uivlm.training import trainer
+from uivlm.training import sentence_trainer, trainer
 from uivlm.training.checkpoint import base_checkpoint, files
 from uivlm.training.collator import ASIDE, Collator, Row, Windows, order
 from uivlm.training.meter import Meter, Read
@@ -512,6 +512,39 @@ def test_every_layout_of_qwenvl_gives_the_same_loss_and_gradient(root: Path, tmp
         values = np.array([[line[name] for line in log] for log in logs])
         assert values.shape == (2, 3)
         assert np.allclose(values, values[0], rtol=1e-3), (name, values)
+
+
+def test_computing_blocks_again_changes_no_gradient(root: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Blocks that forget what they computed, as the model has it, and blocks that keep it."""
+    arguments = sentence_trainer.arguments
+    asked = []
+
+    def kept(recipe: Recipe, state: Path, workers: int, recompute: bool) -> Any:
+        asked.append(recompute)
+        return arguments(recipe, state, workers, False)
+
+    outs = [train(qwen(root, {}), tmp_path / "again")]
+    monkeypatch.setattr(sentence_trainer, "arguments", kept)
+    outs.append(train(qwen(root, {}), tmp_path / "kept"))
+    assert asked == [True]
+    logs = [[json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()] for out in outs]
+    for name in ("loss", "grad_norm"):
+        values = np.array([[line[name] for line in log] for log in logs])
+        assert np.allclose(values[0], values[1], rtol=1e-5), (name, values)
+    for out in outs:
+        assert all(float(v.abs().max()) > 0 for k, v in load_file(out / ADAPTERS).items() if "lora_B" in k)
+
+
+def test_adapters_of_a_bfloat16_model_are_float32(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bfloat16 would lose most of an update: 8 bits of a weight, and updates are a thousandth of it."""
+    made = watch(monkeypatch)
+    out = train(qwen(root, {}, precision="bfloat16"), tmp_path / "out")
+    model = made[1]
+    assert {v.dtype for v in model.parameters() if not v.requires_grad} == {torch.bfloat16}
+    assert {v.dtype for v in model.parameters() if v.requires_grad} == {torch.float32}
+    assert {v.dtype for v in load_file(out / ADAPTERS).values()} == {torch.float32}
 
 
 def test_qwenvl_learns_an_episode_by_heart(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from uivlm.training.trainer import train
 
 ROOT = Path(__file__).parents[1]
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
+NOTHING = (
+    "/dev/null/extensions"  # where a compiler would write: no communication op or optimizer is to be compiled
+)
 SETTINGS = ["train.accumulate=1", "train.precision=float32", "train.epochs=1", "train.keep_features=false"]
 SETTINGS += ["model.lora.dropout=0", "train.lr=0.001", "train.warmup=0", "train.report_to=[]"]
 
@@ -45,7 +48,12 @@ def settings(root: Path, kind: str, stage: int, batch: int) -> list[str]:
 def started(program: list[str], processes: int = 2) -> subprocess.Popen[str]:
     """Processes with one thread each."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "TORCH_EXTENSIONS_DIR": NOTHING,
+    }
     return subprocess.Popen(
         [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
