@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from data_prep.engine import Engine, in_order
+from uivlm.engine import Engine, in_order
 from data_prep.episodes import Plan, Stop, plan_episodes
 from data_prep.files import is_url
 from data_prep.index import Index, read_index, sentences

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,9 @@ from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Decision
 from uivlm.episode import Element, Episode, History, Screen, Step
-from uivlm.evaluation.benchmark import (
-    Verdict,
-    _count,
-    by_episode,
-    evaluate,
-    from_row,
-    read_verdicts,
-    summarise,
-    to_row,
-)
+from uivlm.evaluation.benchmark import count, evaluate
+from uivlm.evaluation.metrics import summarise
+from uivlm.evaluation.verdict import Verdict, by_episode, from_row, read_verdicts, to_row
 from uivlm.sentences.store import Episodes, Place
 
 QUIET = Console(quiet=True)
@@ -84,7 +78,7 @@ def test_the_oracle_is_always_right(tmp_path: Path) -> None:
     for score in (summary.overall, *summary.subsets.values()):
         assert (score.partial, score.micro, score.complete, score.types, score.failures) == (1, 1, 1, 1, 0)
         assert (score.low, score.high) == (1, 1)
-    assert all(right == total for right, total in summary.kinds.values())
+    assert all(right == total for right, total in summary.details.kinds.values())
     assert read_verdicts(tmp_path / "run" / "verdicts.jsonl")[-1] == verdicts[-1]
 
 
@@ -131,7 +125,7 @@ def test_sums_by_hand(tmp_path: Path) -> None:
     assert overall.complete == pytest.approx(1 / 4)
     assert overall.failures == pytest.approx(1 / 8)
     assert (overall.num_episodes, overall.num_steps) == (3, 8)
-    assert summary.kinds == {
+    assert summary.details.kinds == {
         "tap": (2, 2), "swipe": (0, 1), "type": (0, 1), "press home": (0, 1), "press enter": (0, 1), "complete": (0, 2)
     }  # fmt: skip
 
@@ -145,11 +139,12 @@ def test_texts_are_compared_apart_from_the_rule(tmp_path: Path) -> None:
             Scripted(lambda history: said[len(history.steps)]), [done], tmp_path / "verdicts.jsonl", QUIET
         )
     )
-    assert summary.kinds["type"] == (2, 3)
-    assert summary.texts == (1, 3)
+    assert summary.details.kinds["type"] == (2, 3)
+    texts = summary.details.texts
+    assert (texts.recorded, texts.exact) == (3, 1)
 
 
-def test_boxes_of_the_screen_count(tmp_path: Path) -> None:
+def test_boxes_of_the_screencount(tmp_path: Path) -> None:
     """Two taps 0.3 apart match inside the one enlarged box (y 0.03..0.27, x 0..0.96) and not below it."""
     inside, below = episode("1", "A", Tap(Point(0.1, 0.2))), episode("2", "A", Tap(Point(0.5, 0.2)))
     for one, words, right in ((inside, "tap at 10 50", True), (below, "tap at 50 50", False)):
@@ -157,8 +152,25 @@ def test_boxes_of_the_screen_count(tmp_path: Path) -> None:
         assert verdict.correct is right
 
 
-def verdict(name: str, t: int, correct: bool, subset: str = "A") -> Verdict:
-    return Verdict(name, t, subset, "complete", DONE, DONE, correct, "complete", "", None, 1.0)
+def verdict(name: str, t: int, correct: bool, subset: str = "A", steps: int = 1) -> Verdict:
+    error = "" if correct else "kind"
+    return Verdict(
+        int(name),
+        name,
+        t,
+        steps,
+        subset,
+        (60, 30),
+        "complete",
+        DONE,
+        DONE,
+        correct,
+        "complete",
+        error,
+        "",
+        None,
+        1.0,
+    )
 
 
 def test_bootstrap_interval() -> None:
@@ -169,14 +181,16 @@ def test_bootstrap_interval() -> None:
     assert overall.high == pytest.approx(0.549, abs=0.01)
     assert summarise(verdicts) == summarise(verdicts)
     assert summarise(verdicts, seed=1).overall != overall
-    by_steps = [verdict("1", t, t % 2 == 0) for t in range(400)]  # one episode: nothing to draw from
+    by_steps = [
+        verdict("1", t, t % 2 == 0, steps=400) for t in range(400)
+    ]  # one episode: nothing to draw from
     assert summarise(by_steps).overall.low == summarise(by_steps).overall.high == 0.5
 
 
 def test_overall_interval_is_of_the_mean_of_subsets() -> None:
     """A sure subset of 1,000 and an even one of 100: half the even one's deviation, not a tenth."""
     verdicts = [verdict(str(i), 0, True) for i in range(1000)]
-    verdicts += [verdict(str(i), 0, i % 2 == 0, "B") for i in range(100)]
+    verdicts += [verdict(str(1000 + i), 0, i % 2 == 0, "B") for i in range(100)]
     overall = summarise(verdicts).overall
     assert overall.partial == pytest.approx(0.75)
     assert overall.high - overall.low == pytest.approx(2 * 1.96 * 0.05 / 2, abs=0.015)
@@ -209,24 +223,25 @@ def test_empty_data_is_refused(tmp_path: Path) -> None:
 
 def test_steps_of_prepared_data_are_counted_without_reading_a_screen(tmp_path: Path) -> None:
     places = tuple(Place("absent.parquet", 0, n, str(n), "A", "test") for n in (3, 5))
-    assert _count(Episodes(tmp_path, places)) == [3, 5]
+    assert count(Episodes(tmp_path, places)) == [3, 5]
 
 
 def test_data_that_changes_is_refused(tmp_path: Path) -> None:
     class Shrinking(list[Episode]):
-        def __getitem__(self, i: int) -> Episode:
-            whole = super().__getitem__(i)
-            self.seen = getattr(self, "seen", 0) + 1
-            return whole if self.seen <= len(self) else dataclasses.replace(whole, steps=whole.steps[:1])
+        def __getitem__(self, i: Any) -> Any:
+            if isinstance(i, int):
+                return super().__getitem__(i)
+            return [dataclasses.replace(whole, steps=whole.steps[:1]) for whole in super().__getitem__(i)]
 
-    with pytest.raises(ValueError, match="episode 1 has 1 steps where 3 were counted"):
+    with pytest.raises(ValueError, match="episodes 1 to 1 have 1 steps where 3 were counted"):
         evaluate(Scripted(lambda h: "complete"), Shrinking(EPISODES), tmp_path / "verdicts.jsonl", QUIET)
 
 
 def test_missing_verdicts_are_refused() -> None:
-    whole = [verdict("1", 0, True), verdict("1", 1, True), verdict("1", 0, True, "B"), verdict("2", 0, True)]
+    whole = [verdict("1", t, True, steps=2) for t in (0, 1)] + [verdict("2", 0, True), verdict("3", 0, True)]
     assert [len(group) for group in by_episode(whole)] == [2, 1, 1]
-    for broken in (whole[1:], [whole[0], verdict("1", 2, True)], [whole[0], verdict("2", 1, True)]):
+    late, other = verdict("1", 2, True, steps=2), verdict("2", 1, True, steps=2)
+    for broken in (whole[1:], [whole[0], late], [whole[0], other], [whole[0], *whole[2:]], whole[:1]):
         with pytest.raises(ValueError, match="lacks steps"):
             by_episode(broken)
 
@@ -235,5 +250,6 @@ def test_missing_verdicts_are_refused() -> None:
     "guess", [None, TAP, UP, Type(HOSTILE), Press("back"), Finish("impossible")], ids=repr
 )
 def test_rows_round_trip(guess: Action | None) -> None:
-    one = Verdict("a/1", 3, "A", HOSTILE, guess, UP, False, "swipe", "no words" * (guess is None), 0.25, 12.5)
+    why = "no words" * (guess is None)
+    one = Verdict(7, "a/1", 3, 9, "A", (60, 30), HOSTILE, guess, UP, False, "swipe", "kind", why, 0.25, 12.5)
     assert from_row(json.loads(json.dumps(to_row(one)))) == one

@@ -9,11 +9,11 @@ from test_data_prep import Recorded, fully_counted, refused
 from typer.testing import CliRunner
 
 from data_prep.__main__ import REPORT, app
-from data_prep.engine import in_order
 from data_prep.reader import FORMATS
 from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
 from data_prep.work import Work, keep_settings, read_json
+from uivlm.engine import in_order
 from uivlm.episode import Episode
 from uivlm.evaluation.benchmark import evaluate
 from uivlm.sentences.store import Prepared

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from bridges import (
     tokenizer,
 )
 from safetensors.torch import load_file, save_file
+from successors import write
 from torch import nn
 
 from uivlm.actions.action import Press
@@ -32,13 +34,13 @@ from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Decision
 from uivlm.agents.vlm import VlmAgent
 from uivlm.episode import Episode, History, Step
-from uivlm.inference.cache import screen_key
+from uivlm.inference.cache import Reading, screen_key
 from uivlm.inference.load import Loaded, load
 from uivlm.inference.predict import Predictor
 from uivlm.models.llama_vit import Reader
 from uivlm.models.lora import adapt
 from uivlm.models.model import Built, build
-from uivlm.recipe import Recipe
+from uivlm.recipe import Lora, QwenHF, Recipe
 from uivlm.sentences.encode import encode
 from uivlm.sentences.sentence import Grammar, Picture
 from uivlm.training import checkpoint
@@ -156,10 +158,72 @@ def test_a_failed_step_spoils_no_later_one(loaded: Loaded, monkeypatch: pytest.M
     predictor, of = Predictor(loaded, LIMIT), episode(3, 4)
     predictor.predict(of.history(1))
     with monkeypatch.context() as patch:
-        patch.setattr(predictor, "_forward", lambda *_: 1 / 0)
+        patch.setattr("uivlm.inference.cache.Reading.read", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             predictor.predict(of.history(2))
     assert predictor.predict(of.history(2))[:2] == Predictor(loaded, LIMIT).predict(of.history(2))[:2]
+
+
+def batches(size: int) -> list[list[History]]:
+    """Histories of conversations side by side: on, back, over jumps, some of them new, one of them twice."""
+    given = conversations()
+    mixed = [given[i] for i in Random(size).sample(range(len(given)), len(given))]
+    twice = [[*mixed[i : i + size], mixed[i]] for i in range(0, len(mixed), size)]
+    several = [episode(seed, 6) for seed in range(size)]
+    return [*twice, *([of.history(t) for of in several] for t in range(6))]
+
+
+@pytest.mark.parametrize("size", [2, 7])
+@pytest.mark.parametrize("kind", ["llama_vit", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"])
+def test_answers_side_by_side_are_those_of_each_alone(
+    kind: str, size: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    loaded = request.getfixturevalue("loaded") if kind == "llama_vit" else of_kind(kind, tmp_path)
+    together, alone = Predictor(loaded, LIMIT, kept=size), Predictor(loaded, LIMIT, reuse=False)
+    all_words = set()
+    for histories in batches(size):
+        answers = together.predict_all(histories)
+        assert len(together.kept.latest) <= size
+        for history, answer in zip(histories, answers, strict=True):
+            fresh = alone.predict(history)
+            assert answer[:2] == fresh[:2]
+            assert answer[2] == pytest.approx(fresh[2], abs=1e-4)
+            all_words.add(fresh[0])
+    assert len(all_words) > 5, "answers that do not depend on the history prove nothing"
+
+
+def of_kind(kind: str, root: Path) -> Loaded:
+    """An untuned checkpoint."""
+    if kind == "qwen_vl":
+        wanted = qwen_recipe(qwen_base(root / "base"), root)
+    else:
+        part = QwenHF(str(write(root / "base", kind)), most=40, older=(20, 9), lora=Lora(2, 4, 0.0))
+        wanted = replace(recipe(root / "base", root), model=part)
+    return load(checkpoint.base_checkpoint(wanted, root / "ckpt"))
+
+
+def test_a_conversation_that_goes_on_is_read_on(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side by side too: after the first step a row is its new action and screen."""
+    widths: list[int] = []
+    read = Reading.read
+
+    def counted(self: Reading, rows: Any, keys: Any, features: Any) -> Any:
+        widths.append(max(map(len, rows)))
+        return read(self, rows, keys, features)
+
+    monkeypatch.setattr(Reading, "read", counted)
+    predictor, several = Predictor(loaded, LIMIT, kept=3), [episode(seed, 4) for seed in range(3)]
+    prompts = [
+        [len(encode(loaded.grammar.prompt(of.history(t)), loaded.reader).input_ids) for t in range(4)]
+        for of in several
+    ]
+    for t in range(4):
+        del widths[:]
+        predictor.predict_all([of.history(t) for of in several])
+        assert widths[0] == max(one[t] - (one[t - 1] if t else 0) for one in prompts)
+        assert len(predictor.kept.latest) == 3
+    predictor.predict(episode(7, 1).history(0))
+    assert len(predictor.kept.latest) == 3, "the oldest one went"
 
 
 def test_screens_are_known_by_content() -> None:

@@ -11,10 +11,12 @@ from PIL import Image
 from rich.console import Console
 
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
-from uivlm.actions.language import Language, NotAnAction, kind
+from uivlm.actions.language import Language
+from uivlm.agents.agent import Decision
 from uivlm.episode import Episode, Screen, Step
-from uivlm.evaluation.benchmark import Verdict, summarise
+from uivlm.evaluation.metrics import summarise
 from uivlm.evaluation.report import kind_table, table, write_page
+from uivlm.evaluation.verdict import Verdict, judge
 from uivlm.picture import caption, data_url, draw_action
 
 TAP, UP = Tap(Point(0.2, 0.3)), Swipe(Point(0.8, 0.5), Point(0.2, 0.5))
@@ -37,15 +39,10 @@ EPISODES = [
 def verdicts_on(episodes: list[Episode], words: tuple[str, ...] = ()) -> list[Verdict]:
     """Verdicts by hand: right where no words are given, else wrong with the words of each step."""
     found = []
-    for one in episodes:
+    for i, one in enumerate(episodes):
         for t, step in enumerate(one.steps):
             said = words[t] if words else Language().say(step.action)
-            answer = Language().parse(said)
-            guess, reason = (None, answer.reason) if isinstance(answer, NotAnAction) else (answer, "")
-            what = kind(step.action)
-            found.append(
-                Verdict(one.id, t, one.subset, said, guess, step.action, not words, what, reason, 0.5, 1.0)
-            )
+            found.append(judge(i, one, t, Decision(Language().parse(said), said, 0.5), 1.0))
     return found
 
 

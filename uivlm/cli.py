@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from uivlm.engine import Engine
 from uivlm.mistakes import explained
 
 if TYPE_CHECKING:
@@ -154,21 +155,33 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Which episodes: train, validation or test.")] = "test",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many episodes.")] = None,
     subset: Annotated[str | None, typer.Option(help="Only this subset.")] = None,
+    free: Annotated[
+        bool, typer.Option("--free", help="The past is what the agent did itself, not what was recorded.")
+    ] = False,
+    together: Annotated[int, typer.Option(min=1, help="Episodes that are asked side by side.")] = 16,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: as many as there are GPUs, or 1.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Processes of this machine, or a Ray cluster.")] = "pool",
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: runs/eval/CKPT.")] = None,
 ) -> None:
-    """Partial match: at each recorded step, does the agent do what was done? Writes verdicts.jsonl, report.html."""
+    """Partial match: at each recorded step, does the agent do what was done? Writes verdicts.jsonl, report.html. Stopped, the
+    same command goes on where it was."""
     from uivlm import wiring
+    from uivlm.evaluation.benchmark import Way
+    from uivlm.evaluation.metrics import summarise
     from uivlm.evaluation.report import kind_table, table, write_page
 
     name = ckpt.resolve().name
-    episodes, is_simulated = wiring.recorded(data, split, subset, limit)
+    given = wiring.recorded(data, split, subset, limit)
     folder = out or Path("runs") / "eval" / name
-    verdicts, summary = wiring.judge(wiring.load_agent(ckpt), episodes, folder)
-    screen.print(table({name: summary}, is_simulated))
-    screen.print(kind_table({name: summary}))
-    page = write_page(
-        folder / wiring.PAGE, {name: summary}, verdicts, episodes, is_simulated, f"{name} on {split}"
-    )
+    way = Way(free, together)
+    verdicts = wiring.judge(ckpt, given.episodes, folder, given.about, way, workers or wiring.gpus(), engine)
+    summaries = {name: summarise(verdicts)}
+    screen.print(table(summaries, given.simulated))
+    screen.print(kind_table(summaries))
+    title = f"{name} on {split}{', free-running' if free else ''}"
+    page = write_page(folder / wiring.PAGE, summaries, verdicts, given.episodes, given.simulated, title)
     _say(f"page: {page}")
 
 

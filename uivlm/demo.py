@@ -21,12 +21,13 @@ from uivlm import wiring
 from uivlm.page import page, safe
 
 if TYPE_CHECKING:
-    from uivlm.evaluation.benchmark import Summary
+    from uivlm.evaluation.metrics import Summary
     from uivlm.live import LiveResult, LiveSummary
     from uivlm.recipe import Recipe
 
 RECIPE = "tiny"
 LIMIT = 20  # actions a goal
+TOGETHER = 16  # episodes asked side by side
 BASE, TUNED = "base", "fine-tuned"
 
 
@@ -101,16 +102,17 @@ def _python(module: str, *arguments: str) -> None:
 
 def _evaluate(checkpoints: dict[str, Path], data: Path, out: Path) -> "dict[str, Summary]":
     """Each checkpoint's summary; the page draws the errors of the last one."""
+    from uivlm.evaluation.benchmark import Way
+    from uivlm.evaluation.metrics import summarise
     from uivlm.evaluation.report import write_page
 
-    episodes, is_simulated = wiring.recorded(data, "test", None, None)
-    judged = {
-        name: wiring.judge(wiring.load_agent(folder), episodes, out / folder.name)
+    given = wiring.recorded(data, "test")
+    verdicts = {
+        name: wiring.judge(folder, given.episodes, out / folder.name, given.about, Way(together=TOGETHER))
         for name, folder in checkpoints.items()
     }
-    summaries = {name: summary for name, (_, summary) in judged.items()}
-    verdicts = judged[TUNED][0]
-    write_page(out / wiring.PAGE, summaries, verdicts, episodes, is_simulated, "Simulated test episodes")
+    summaries = {name: summarise(each) for name, each in verdicts.items()}
+    write_page(out / wiring.PAGE, summaries, verdicts[TUNED], given.episodes, True, "Simulated test episodes")
     return summaries
 
 

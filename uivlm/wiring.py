@@ -3,19 +3,25 @@
 Heavy imports stand inside the functions, so that a phone's host needs no torch.
 """
 
+import hashlib
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uivlm.agents.agent import Agent
     from uivlm.devices.adb_server import Adb
     from uivlm.devices.device import Device
     from uivlm.devices.sim.phone import Phone
+    from uivlm.engine import Engine
     from uivlm.episode import Episode
-    from uivlm.evaluation.benchmark import Summary, Verdict
+    from uivlm.evaluation.benchmark import Group, Way
+    from uivlm.evaluation.verdict import Verdict
     from uivlm.live import Trial
     from uivlm.loop import Outcome
 
@@ -36,12 +42,13 @@ def open_agent(where: str) -> "Iterator[Agent]":
         yield load_agent(Path(where))
 
 
-def load_agent(checkpoint: Path) -> "Agent":
+def load_agent(checkpoint: Path, together: int = 1) -> "Agent":
+    """The agent of a checkpoint folder, for so many conversations side by side."""
     from uivlm.agents.vlm import VlmAgent
     from uivlm.inference.load import load
-    from uivlm.inference.predict import Predictor
+    from uivlm.inference.predict import CONVERSATIONS, Predictor
 
-    return VlmAgent(Predictor(load(checkpoint)))
+    return VlmAgent(Predictor(load(checkpoint), kept=max(CONVERSATIONS, together)))
 
 
 @contextmanager
@@ -115,20 +122,73 @@ def pursue_task(
     return outcome
 
 
-def recorded(
-    data: Path, split: str, subset: str | None, limit: int | None
-) -> "tuple[Sequence[Episode], bool]":
-    """Episodes of prepared data, and whether they are of the simulated phone."""
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Episodes of prepared data, which they are, and whether they are of the simulated phone."""
+
+    episodes: "Sequence[Episode]"
+    about: "dict[str, Any]"
+    simulated: bool
+
+
+def recorded(data: Path, split: str, subset: str | None = None, limit: int | None = None) -> Recorded:
     from uivlm.devices.sim.expert import SUBSET
     from uivlm.sentences.store import Prepared
 
     prepared = Prepared.open(data)
-    return prepared.episodes(split, subset, limit), SUBSET in prepared.meta["subsets"]
+    about = {"data": prepared.meta["fingerprint"], "split": split, "subset": subset, "limit": limit}
+    return Recorded(prepared.episodes(split, subset, limit), about, SUBSET in prepared.meta["subsets"])
 
 
-def judge(agent: "Agent", episodes: "Sequence[Episode]", out: Path) -> "tuple[list[Verdict], Summary]":
-    """Ask the agent about every recorded step; the verdicts are written to the folder `out`."""
-    from uivlm.evaluation.benchmark import evaluate, summarise
+def judge(
+    checkpoint: Path,
+    episodes: "Sequence[Episode]",
+    out: Path,
+    about: "dict[str, Any]",
+    way: "Way",
+    workers: int = 1,
+    engine: "Engine" = "pool",
+) -> "list[Verdict]":
+    """Ask the agent of a checkpoint about every recorded step; the verdicts are written to the folder `out`."""
+    from uivlm.evaluation.benchmark import run
 
-    verdicts = evaluate(agent, episodes, out / VERDICTS)
-    return verdicts, summarise(verdicts)
+    about = {"checkpoint": fingerprint(checkpoint), **about}
+    work = partial(_judged_here, checkpoint, way, workers)
+    return run(work, episodes, out / VERDICTS, way, about, workers=workers, engine=engine)
+
+
+def gpus() -> int:
+    """How many there are, but one process where there is none."""
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def fingerprint(checkpoint: Path) -> str:
+    """Of a training run: its recipe, its card and what it logged, step by step."""
+    from uivlm.inference.load import read_recipe
+
+    read_recipe(checkpoint)
+    digest = hashlib.sha256()
+    for name in ("recipe.json", "card.json", "log.jsonl"):
+        digest.update((checkpoint / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _judged_here(checkpoint: Path, way: "Way", workers: int, group: "Group") -> "list[Verdict]":
+    from uivlm.evaluation.benchmark import judged
+
+    return judged(_agent_here(checkpoint, way.together, workers), way, group)
+
+
+@lru_cache(maxsize=1)
+def _agent_here(checkpoint: Path, together: int, workers: int) -> "Agent":
+    """This process's own. Several processes share out the GPUs, or the processor's cores."""
+    import torch
+
+    if workers > 1 and torch.cuda.is_available():
+        number = (multiprocessing.current_process()._identity or (1,))[0] - 1
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    elif workers > 1:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    return load_agent(checkpoint, together)

@@ -21,7 +21,8 @@ from rich.table import Table
 
 from uivlm import wiring
 from uivlm.devices.sim.tasks import task
-from uivlm.evaluation.benchmark import summarise
+from uivlm.evaluation.benchmark import Way
+from uivlm.evaluation.metrics import summarise
 from uivlm.live import run_live
 from uivlm.live import summarise as summarise_live
 
@@ -76,14 +77,18 @@ def _measured(folder: Path, seed: int, name: str) -> dict[str, float]:
         _run("-m", "uivlm", "train", AGENTS[name], *setting, "--out", str(checkpoint), *again)
     elif not checkpoint.exists():
         _run("-m", "uivlm", "base", "tiny", "--out", str(checkpoint))
-    agent = wiring.load_agent(checkpoint)
-    episodes, _ = wiring.recorded(data, "test", None, None)
-    verdicts, summary = wiring.judge(agent, episodes, folder / "eval" / checkpoint.name)
+    agent, given = wiring.load_agent(checkpoint), wiring.recorded(data, "test")
+    out = folder / "eval" / checkpoint.name
+    verdicts = wiring.judge(checkpoint, given.episodes, out, given.about, Way(together=16))
     goals = {one.goal for i in range(TEST) if (one := task(seed * wiring.SEEDS + i, "test")).needs_memory}
-    ids = {episode.id for episode in episodes if episode.goal in goals}
+    ids = {episode.id for episode in given.episodes if episode.goal in goals}
     remembered = summarise([verdict for verdict in verdicts if verdict.episode in ids])
     live = summarise_live(run_live(agent, wiring.trials(seed, GOALS), LIMIT, GOALS))
-    figures = {"match": summary.overall.partial, "memory": remembered.overall.partial, "live": live.rate}
+    figures = {
+        "match": summarise(verdicts).overall.partial,
+        "memory": remembered.overall.partial,
+        "live": live.rate,
+    }
     file.write_text(json.dumps(figures), "utf-8")
     return figures
 

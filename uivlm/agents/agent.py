@@ -1,7 +1,8 @@
 """What every agent is: reset before an episode, then one decision for each history."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from uivlm.actions.action import Action
 from uivlm.actions.language import NotAnAction
@@ -23,6 +24,14 @@ class Agent(Protocol):
 
     def act(self, history: History) -> Decision:
         """One decision for the screen in `history.screen`."""
+
+
+@runtime_checkable
+class SideBySide(Agent, Protocol):
+    """An agent that keeps nothing between steps, so that it may answer several conversations at once."""
+
+    def act_all(self, histories: Sequence[History]) -> list[Decision]:
+        """One decision for each, the same as from `act`."""
 
 
 class AgentError(RuntimeError):

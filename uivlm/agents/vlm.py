@@ -1,5 +1,7 @@
 """The history-aware VLM as an agent: the whole history goes into every prompt, so nothing is kept between steps."""
 
+from collections.abc import Sequence
+
 from uivlm.agents.agent import Decision
 from uivlm.episode import History
 from uivlm.inference.predict import Predictor
@@ -13,5 +15,10 @@ class VlmAgent:
         pass  # there is no plan to forget
 
     def act(self, history: History) -> Decision:
-        words, action, confidence = self.predictor.predict(history)
-        return Decision(action, words, confidence)
+        return self.act_all([history])[0]
+
+    def act_all(self, histories: Sequence[History]) -> list[Decision]:
+        return [
+            Decision(action, words, confidence)
+            for words, action, confidence in self.predictor.predict_all(histories)
+        ]

@@ -1,189 +1,130 @@
-"""How often an agent does what people did, step by step with the true past (teacher forcing).
+"""An agent is asked about every recorded step; what it says is judged and written down.
 
-In: an agent and recorded episodes. Out: one Verdict a step, written to `verdicts.jsonl`; then a Summary of them.
-The denominator is every step of every episode, counted before the agent is asked for the first time. Words that are
-no action are wrong, and kept. Such a score says nothing about live success: the past is always the recorded one.
+In: an agent and recorded episodes. Out: one Verdict a step, in `verdicts.jsonl`. The denominator is every step of every
+episode, counted before the agent is asked for the first time. Words that are no action are wrong, and kept.
 
-Rates, each per subset and overall (overall: the plain mean of the subsets, as in the AITW paper):
+Two ways to ask. Teacher forcing, as published figures are made: at each step the past is the recorded one. Free-running: the past
+holds the agent's own actions, before the recorded screens; where it finishes, or says no action, the episode ends as it
+would on a phone, and what is left of it is wrong. Neither is live success: screens do not follow from the agent's actions.
 
-- partial: correct steps / length of the episode, averaged over episodes (AITW and UI-VLM papers)
-- micro: correct steps / all steps (the code of Auto-UI, SeeClick and ShowUI)
-- complete: episodes with every step right
-- types: steps with AITW's type right, taps and swipes being one type
-- failures: steps whose words are no action
+Episodes are asked in groups, side by side, and a group is written when it is done. A run that was stopped goes on with the
+groups that are missing; which episodes share a group never changes, so the words do not either.
 """
 
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from uivlm.actions.action import Action, Type
-from uivlm.actions.aitw import from_aitw, to_aitw
-from uivlm.actions.language import KINDS, NotAnAction, kind
-from uivlm.agents.agent import Agent, Decision
-from uivlm.episode import Episode, Step
-from uivlm.evaluation.match import boxes_of, matches
+from uivlm.actions.action import Finish
+from uivlm.actions.language import NotAnAction
+from uivlm.agents.agent import Agent, Decision, SideBySide
+from uivlm.engine import Engine, in_order
+from uivlm.episode import Episode, History, Step
+from uivlm.evaluation.verdict import VERSION, Verdict, from_row, judge, to_row
 from uivlm.sentences.store import Episodes
 
-DRAWS = 1000  # bootstrap samples
-LEVEL = 0.95
-RATES = ("partial", "micro", "complete", "types", "failures")
+Asked = Callable[[Sequence[History]], Sequence[Decision]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One step: what the agent said at step `t` of an episode, what people did, and whether it matches."""
+class Group:
+    """Episodes that are asked side by side; the first is the `first`-th of the data."""
 
-    episode: str
-    t: int  # 0-based
-    subset: str
-    said: str
-    guess: Action | None  # None: the words are no action
-    gold: Action
-    correct: bool
-    kind: str  # of the gold action
-    reason: str  # why the words are no action, else ""
-    confidence: float | None  # [0, 1]
-    latency_ms: float
+    first: int
+    episodes: Sequence[Episode]
+
+
+Judged = Callable[[Group], list[Verdict]]  # on all steps of its episodes
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """Rates in [0, 1] of one subset, or their means over the subsets."""
+class Way:
+    """How the agent is asked."""
 
-    num_episodes: int
-    num_steps: int
-    partial: float
-    low: float  # 95 % bootstrap interval of `partial`, by episode
-    high: float
-    micro: float
-    complete: float
-    types: float
-    failures: float
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    overall: Score
-    subsets: dict[str, Score]  # by name, in the order of the data
-    kinds: dict[str, tuple[int, int]]  # kind of gold action -> (correct steps, all steps)
-    texts: tuple[int, int]  # of the recorded texts: typed just so, all; AITW's rule does not compare them
+    free: bool = False  # its own past instead of the recorded one
+    together: int = 1  # episodes side by side
 
 
 def evaluate(
-    agent: Agent, episodes: Sequence[Episode], out_path: Path, console: Console | None = None
+    agent: Agent,
+    episodes: Sequence[Episode],
+    out_path: Path,
+    console: Console | None = None,
+    way: Way | None = None,
 ) -> list[Verdict]:
-    """Ask the agent about every step and write the verdicts to the file `out_path`.
+    """Ask one agent, here, about every step."""
+    chosen = way or Way()
+    return run(partial(judged, agent, chosen), episodes, out_path, chosen, None, console)
 
-    The file appears when all steps are done. What a broken run leaves is `<name>.partial`.
+
+def run(
+    work: Judged,
+    episodes: Sequence[Episode],
+    out_path: Path,
+    way: Way,
+    about: dict[str, Any] | None,
+    console: Console | None = None,
+    workers: int = 1,
+    engine: Engine = "pool",
+) -> list[Verdict]:
+    """`work` on all groups of the episodes; the verdicts, written to the file `out_path`.
+
+    The file appears when all steps are done. What a stopped run leaves is `<name>.partial`, with what the run is `about`: the
+    same run goes on with it, of another one it is refused (ValueError). `about` None: every run begins anew.
     """
-    lengths = _count(episodes)
+    lengths = count(episodes)
+    told = {
+        **(about or {}),
+        "rows": VERSION,
+        "free": way.free,
+        "together": way.together,
+        "steps": sum(lengths),
+    }
+    unfinished = out_path.with_name(f"{out_path.name}.partial")
+    groups = [
+        range(first, min(first + way.together, len(lengths)))
+        for first in range(0, len(lengths), way.together)
+    ]
+    done = {} if about is None else _left(unfinished, told, groups)
+    missing = [group for group in groups if group not in done]
+    jobs = (Group(group.start, episodes[group.start : group.stop]) for group in missing)
     out_path.parent.mkdir(parents=True, exist_ok=True)
-    partial = out_path.with_name(f"{out_path.name}.partial")
+    _write(unfinished, [told, *(to_row(verdict) for part in done.values() for verdict in part)])
     columns = (TextColumn("eval"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    verdicts: list[Verdict] = []
-    right = 0
     with (
-        partial.open("w", encoding="ascii") as rows,
+        unfinished.open("a", encoding="ascii") as rows,
         Progress(*columns, TimeRemainingColumn(), console=console or Console(stderr=True)) as progress,
     ):
-        bar = progress.add_task("", total=sum(lengths))
-        for i, length in enumerate(lengths):
-            episode = episodes[i]
-            if len(episode.steps) != length:
+        bar = progress.add_task("", total=sum(lengths), completed=sum(map(len, done.values())))
+        right = sum(verdict.correct for part in done.values() for verdict in part)
+        for group, verdicts in zip(missing, in_order(work, jobs, workers, engine), strict=True):
+            if len(verdicts) != (number := sum(lengths[i] for i in group)):
                 raise ValueError(
-                    f"episode {i} has {len(episode.steps)} steps where {length} were counted at the start: "
-                    "the data changed during the run"
+                    f"episodes {group.start} to {group.stop - 1} have {len(verdicts)} steps where {number} were counted "
+                    "at the start: the data changed during the run"
                 )
-            for verdict in _judge_episode(agent, episode):
-                verdicts.append(verdict)
-                rows.write(json.dumps(to_row(verdict)) + "\n")
-                right += verdict.correct
-                progress.update(
-                    bar, advance=1, description=f"{100 * right / len(verdicts):.1f} % of steps correct"
-                )
-    os.replace(partial, out_path)
+            done[group] = verdicts
+            rows.write(_lines(map(to_row, verdicts)))
+            rows.flush()
+            right += sum(verdict.correct for verdict in verdicts)
+            progress.update(bar, advance=len(verdicts))
+            shown = f"{100 * right / progress.tasks[bar].completed:.1f} % of steps correct"
+            progress.update(bar, description=shown)
+    verdicts = [verdict for group in groups for verdict in done[group]]
+    _write(out_path, map(to_row, verdicts))
+    unfinished.unlink()
     return verdicts
 
 
-def read_verdicts(path: Path) -> list[Verdict]:
-    """The verdicts that `evaluate` wrote."""
-    with path.open(encoding="ascii") as rows:
-        return [from_row(json.loads(row)) for row in rows]
-
-
-def to_row(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as JSON values; actions as AITW's fields."""
-    row = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
-    for name in ("guess", "gold"):
-        if row[name] is not None:
-            row[name] = dict(zip(("type", "touch", "lift", "text"), to_aitw(row[name]), strict=True))
-    return row
-
-
-def from_row(row: dict[str, Any]) -> Verdict:
-    actions = {
-        name: None
-        if row[name] is None
-        else from_aitw(*(row[name][part] for part in ("type", "touch", "lift", "text")))
-        for name in ("guess", "gold")
-    }
-    return Verdict(**{**row, **actions})
-
-
-def by_episode(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Verdicts cut into episodes, in the order of `evaluate`: step 0 opens one. Refuses missing steps."""
-    found: list[list[Verdict]] = []
-    for verdict in verdicts:
-        if verdict.t == 0:
-            found.append([])
-        same = found and (not found[-1] or _place(found[-1][0]) == _place(verdict))
-        if not same or verdict.t != len(found[-1]):
-            raise ValueError(
-                f"the verdict on step {verdict.t} of episode {verdict.episode!r} does not follow the one before it: "
-                "the file lacks steps or was reordered"
-            )
-        found[-1].append(verdict)
-    return found
-
-
-def summarise(verdicts: Sequence[Verdict], seed: int = 0) -> Summary:
-    """The rates of a run. `seed` draws the episodes of the bootstrap."""
-    if not verdicts:
-        raise ValueError("there is no verdict to sum up: the run had no steps")
-    groups: dict[str, list[list[Verdict]]] = {}
-    for episode in by_episode(verdicts):
-        groups.setdefault(episode[0].subset, []).append(episode)
-    rng = np.random.default_rng(seed)
-    subsets, draws = {}, []
-    for name, episodes in groups.items():
-        shares = np.array([sum(v.correct for v in episode) / len(episode) for episode in episodes])
-        draws.append(_resampled_means(shares, rng))
-        subsets[name] = _score(episodes, draws[-1])
-    scores = list(subsets.values())
-    low, high = _interval(np.mean(draws, axis=0))
-    rates = {name: float(np.mean([getattr(s, name) for s in scores])) for name in RATES}
-    num_episodes, num_steps = sum(s.num_episodes for s in scores), sum(s.num_steps for s in scores)
-    overall = Score(num_episodes, num_steps, low=low, high=high, **rates)
-    return Summary(overall, subsets, _by_kind(verdicts), _texts(verdicts))
-
-
-def _texts(verdicts: Sequence[Verdict]) -> tuple[int, int]:
-    typed = [v for v in verdicts if isinstance(v.gold, Type)]
-    return sum(v.guess == v.gold for v in typed), len(typed)
-
-
-def _count(episodes: Sequence[Episode]) -> list[int]:
+def count(episodes: Sequence[Episode]) -> list[int]:
     """The steps of each episode; of prepared data without reading a screen."""
     if isinstance(episodes, Episodes):
         lengths = [place.num_rows for place in episodes.places]
@@ -197,64 +138,94 @@ def _count(episodes: Sequence[Episode]) -> list[int]:
     return lengths
 
 
-def _judge_episode(agent: Agent, episode: Episode) -> Iterator[Verdict]:
+def judged(agent: Agent, way: Way, group: Group) -> list[Verdict]:
+    """The verdicts on all steps of some episodes, episode by episode."""
+    ask = _asked(agent, way)
     agent.reset()
-    for t, step in enumerate(episode.steps):
+    runs = [_Run(group.first + i, group.episodes[i]) for i in range(len(group.episodes))]
+    for t in range(max(len(run.episode.steps) for run in runs)):
+        going = [run for run in runs if t < len(run.episode.steps) and not run.over]
         began = time.perf_counter()
-        decision = agent.act(episode.history(t))
+        decisions = ask([run.history(t, way.free) for run in going]) if going else ()
         latency_ms = (time.perf_counter() - began) * 1000
-        yield _judge(episode, t, step, decision, latency_ms)
+        for run, decision in zip(going, decisions, strict=True):
+            run.take(t, decision, latency_ms, way.free)
+    return [verdict for run in runs for verdict in run.all_verdicts()]
 
 
-def _judge(episode: Episode, t: int, step: Step, decision: Decision, latency_ms: float) -> Verdict:
-    answer = decision.action
-    guess, reason = (None, answer.reason) if isinstance(answer, NotAnAction) else (answer, "")
-    return Verdict(
-        episode=episode.id,
-        t=t,
-        subset=episode.subset,
-        said=decision.words,
-        guess=guess,
-        gold=step.action,
-        correct=guess is not None and matches(guess, step.action, boxes_of(step.screen)),
-        kind=kind(step.action),
-        reason=reason,
-        confidence=decision.confidence,
-        latency_ms=latency_ms,
-    )
+def _asked(agent: Agent, way: Way) -> Asked:
+    if way.together == 1:
+        return lambda histories: [agent.act(history) for history in histories]
+    if not isinstance(agent, SideBySide):
+        raise ValueError("this agent answers one history at a time: ask it with --together 1")
+    return agent.act_all
 
 
-def _place(verdict: Verdict) -> tuple[str, str]:
-    return verdict.subset, verdict.episode
+class _Run:
+    """One episode on its way. `over`: the agent itself ended it."""
+
+    def __init__(self, index: int, episode: Episode) -> None:
+        self.index, self.episode = index, episode
+        self.own: tuple[Step, ...] = ()
+        self.verdicts: list[Verdict] = []
+        self.over = False
+
+    def history(self, t: int, free: bool) -> History:
+        recorded = self.episode.history(t)
+        return replace(recorded, steps=self.own) if free else recorded
+
+    def take(self, t: int, decision: Decision, latency_ms: float, free: bool) -> None:
+        self.verdicts.append(judge(self.index, self.episode, t, decision, latency_ms))
+        if not free:
+            return
+        if isinstance(decision.action, NotAnAction | Finish):
+            self.over = True
+        else:
+            self.own += (Step(self.episode.steps[t].screen, decision.action),)
+
+    def all_verdicts(self) -> Iterator[Verdict]:
+        yield from self.verdicts
+        for t in range(len(self.verdicts), len(self.episode.steps)):
+            yield judge(self.index, self.episode, t, None, 0.0)
 
 
-def _score(episodes: list[list[Verdict]], draws: NDArray[np.float64]) -> Score:
-    steps = [verdict for episode in episodes for verdict in episode]
-    low, high = _interval(draws)
-    return Score(
-        num_episodes=len(episodes),
-        num_steps=len(steps),
-        partial=float(np.mean([np.mean([v.correct for v in episode]) for episode in episodes])),
-        low=low,
-        high=high,
-        micro=sum(v.correct for v in steps) / len(steps),
-        complete=sum(all(v.correct for v in episode) for episode in episodes) / len(episodes),
-        types=sum(v.guess is not None and to_aitw(v.guess)[0] == to_aitw(v.gold)[0] for v in steps)
-        / len(steps),
-        failures=sum(v.guess is None for v in steps) / len(steps),
-    )
+def _left(path: Path, about: dict[str, Any], groups: Sequence[range]) -> dict[range, list[Verdict]]:
+    """What a stopped run of the same kind left: the verdicts on whole groups."""
+    rows = _rows(path)
+    if not rows:
+        return {}
+    told = json.loads(json.dumps(about))
+    if rows[0] != told:
+        differ = ", ".join(
+            sorted(name for name in {**rows[0], **told} if rows[0].get(name) != told.get(name))
+        )
+        raise ValueError(
+            f"{path} was left by another run (not the same: {differ}): remove it, or name another folder with --out"
+        )
+    by_index: dict[int, list[Verdict]] = {}
+    for verdict in map(from_row, rows[1:]):
+        by_index.setdefault(verdict.index, []).append(verdict)
+    whole = {i for i, part in by_index.items() if len(part) == part[0].steps}
+    return {group: [v for i in group for v in by_index[i]] for group in groups if whole.issuperset(group)}
 
 
-def _resampled_means(shares: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    return np.array([shares[rng.integers(len(shares), size=len(shares))].mean() for _ in range(DRAWS)])
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file up to the first that is torn: the last of a killed run."""
+    rows: list[dict[str, Any]] = []
+    for line in path.read_text("ascii", errors="replace").splitlines() if path.is_file() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
 
 
-def _interval(draws: NDArray[np.float64]) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """All of it or nothing."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(_lines(rows), encoding="ascii")
+    os.replace(fresh, path)
 
 
-def _by_kind(verdicts: Sequence[Verdict]) -> dict[str, tuple[int, int]]:
-    total = Counter(v.kind for v in verdicts)
-    right = Counter(v.kind for v in verdicts if v.correct)
-    return {name: (right[name], total[name]) for name in KINDS if total[name]}
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)

@@ -18,7 +18,8 @@ from rich.text import Text
 from uivlm.actions.action import Swipe, Tap
 from uivlm.actions.language import KINDS
 from uivlm.episode import Episode, Screen
-from uivlm.evaluation.benchmark import Score, Summary, Verdict, by_episode
+from uivlm.evaluation.metrics import Score, Summary
+from uivlm.evaluation.verdict import Verdict, by_episode
 from uivlm.page import page, safe
 from uivlm.picture import caption, data_url, draw_action
 
@@ -91,7 +92,8 @@ def write_page(
 ) -> Path:
     """The page. `verdicts` are one run's, made from `episodes`: its errors are drawn, at most 40 of them."""
     notes = [SIMULATED] * simulated + [OFFLINE, LEGEND]
-    wrong = [(i, v) for i, group in enumerate(by_episode(verdicts)) for v in group if not v.correct]
+    by_episode(verdicts)
+    wrong = [v for v in verdicts if not v.correct]
     body = [
         f"<h1>{_safe(title)}</h1>",
         *(f"<p>{_safe(note)}</p>" for note in notes),
@@ -130,10 +132,11 @@ def _cells(score: Score) -> list[str]:
 
 
 def _kind_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
-    present = [name for name in KINDS if any(name in summary.kinds for summary in summaries.values())]
-    rows = [[name, *(_share(summary.kinds.get(name)) for summary in summaries.values())] for name in present]
-    if any(summary.texts[1] for summary in summaries.values()):
-        rows.append([TEXTS, *(_share(summary.texts) for summary in summaries.values())])
+    told = {run: summary.details for run, summary in summaries.items()}
+    present = [name for name in KINDS if any(name in each.kinds for each in told.values())]
+    rows = [[name, *(_share(each.kinds.get(name)) for each in told.values())] for name in present]
+    if any(each.texts.recorded for each in told.values()):
+        rows.append([TEXTS, *(_share((each.texts.exact, each.texts.recorded)) for each in told.values())])
     return rows
 
 
@@ -145,21 +148,20 @@ def _share(counts: tuple[int, int] | None) -> str:
     )
 
 
-def _spread(wrong: list[tuple[int, Verdict]]) -> list[tuple[int, Verdict]]:
+def _spread(wrong: list[Verdict]) -> list[Verdict]:
     if len(wrong) <= MOST_ERRORS:
         return wrong
     return [wrong[i * len(wrong) // MOST_ERRORS] for i in range(MOST_ERRORS)]
 
 
-def _figures(errors: Sequence[tuple[int, Verdict]], episodes: Sequence[Episode]) -> list[str]:
-    figures, loaded, episode = [], -1, None
-    for i, verdict in errors:
-        if i != loaded or episode is None:
-            if i >= len(episodes):
-                raise ValueError(
-                    f"the verdicts are about {i + 1} episodes or more, but {len(episodes)} were given"
-                )
-            episode, loaded = episodes[i], i
+def _figures(errors: Sequence[Verdict], episodes: Sequence[Episode]) -> list[str]:
+    figures = []
+    for verdict in errors:
+        if verdict.index >= len(episodes):
+            raise ValueError(
+                f"the verdicts are about {verdict.index + 1} episodes or more, but {len(episodes)} were given"
+            )
+        episode = episodes[verdict.index]
         if (episode.subset, episode.id) != (verdict.subset, verdict.episode):
             raise ValueError(
                 f"the verdicts on {verdict.episode!r} were not made from these episodes ({episode.id!r})"

@@ -1,10 +1,12 @@
-"""A history becomes an action: prompt, greedy words until the end token, and what the words say.
+"""Histories become actions: prompts, greedy words until the end token, and what the words say.
 
-In: History. Out: the words, the Action they say (or NotAnAction), and how sure the model was.
+In: a History, or several that are answered together. Out: the words, the Action they say (or NotAnAction), and how sure the
+model was.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,78 +14,106 @@ from torch import Tensor
 from uivlm.actions.action import Action
 from uivlm.actions.language import NotAnAction
 from uivlm.episode import History
-from uivlm.inference.cache import Features, Key, Prefix, screen_key
+from uivlm.inference.cache import SCREENS, Features, Kept, Key, Reading, screen_key
 from uivlm.inference.load import Loaded
 from uivlm.sentences.encode import encode
 from uivlm.sentences.sentence import Picture
 
 LIMIT = 128  # tokens of one answer; only typed text comes near
+CONVERSATIONS = 2  # kept, if not more are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """`ids` of the tokens and their `keys`; `screens`: each one's picture, its key and its first and last token's place."""
+
+    ids: list[int]
+    keys: list[Key]
+    screens: list[tuple[Picture, bytes, int, int]]
+
+
+@dataclass(slots=True)
+class _Said:
+    """An answer as it grows. `why`: what it is no action for; None while it goes on."""
+
+    room: int  # tokens
+    tokens: list[int] = field(default_factory=list)
+    chance: float = 1.0  # of all that was said, the end among it
+    why: str | None = None
 
 
 class Predictor:
-    """Stateless to its caller: what it keeps between calls changes their cost alone. Safe to share by threads."""
+    """Stateless to its caller: what it keeps between calls changes their cost alone. Safe to share by threads.
 
-    def __init__(self, loaded: Loaded, limit: int = LIMIT, reuse: bool = True) -> None:
-        self.loaded, self.limit, self.reuse = loaded, limit, reuse
+    `kept`: how many conversations it keeps to go on with them.
+    """
+
+    def __init__(
+        self, loaded: Loaded, limit: int = LIMIT, reuse: bool = True, kept: int = CONVERSATIONS
+    ) -> None:
+        self.loaded, self.limit = loaded, limit
         self.lock = Lock()
-        self._forget()
+        self.features = Features(loaded.module, loaded.reader, SCREENS if reuse else 0)
+        self.kept = Kept(kept if reuse and loaded.reuse else 0)
 
     def predict(self, history: History) -> tuple[str, Action | NotAnAction, float]:
         """(words, action, product of the probabilities of the said tokens, its end among them)"""
+        return self.predict_all([history])[0]
+
+    def predict_all(self, histories: Sequence[History]) -> list[tuple[str, Action | NotAnAction, float]]:
+        """Of each history, read and answered side by side."""
+        if not self.loaded.reuse and len(histories) > 1:  # such a model reads rows of one length only
+            return [self.predict(history) for history in histories]
         with self.lock, torch.inference_mode():
-            self._begin()
-            try:
-                said, ended, confidence = self._answer(history)
-            except BaseException:
-                self._forget()  # half-read keys and values must not be taken for whole ones
-                raise
-        reader = self.loaded.reader
-        words = reader.text(said)
-        if not ended:
-            return words, NotAnAction(words, f"no end within {len(said)} tokens"), confidence
-        if not all(reader.speaks(token) for token in said):
-            return words, NotAnAction(words, "a control token within the words"), confidence
-        return words, self.loaded.grammar.language.parse(words), confidence
+            return [self._told(said) for said in self._answers(histories)]
 
     def next_logits(self, history: History) -> Tensor:
         """Logits [V] of the first token of the answer."""
         with self.lock, torch.inference_mode():
-            self._begin()
-            return self._read(history)[0]
+            reading, logits = self._read([self._prompt(history)])
+            self._keep(reading)
+            return logits[0]
 
-    def _begin(self) -> None:
-        """Forget what must not be used again: all of it, or the prefix of a model for which it would be wrong."""
-        if not self.reuse:
-            self._forget()
-        elif not self.loaded.reuse:
-            self.prefix = Prefix()
-
-    def _forget(self) -> None:
-        self.features = Features(self.loaded.module, self.loaded.reader)
-        self.prefix = Prefix()
-
-    def _answer(self, history: History) -> tuple[list[int], bool, float]:
-        """Greedy tokens, whether the end token came, and the probability of all of them."""
-        logits, length = self._read(history)
-        room = min(self.limit, self.loaded.reader.context - length)
-        said: list[int] = []
-        confidence = 1.0
+    def _answers(self, histories: Sequence[History]) -> list[_Said]:
+        prompts = [self._prompt(history) for history in histories]
+        reading, logits = self._read(prompts)
+        answers = [_Said(min(self.limit, self.loaded.reader.context - len(one.ids))) for one in prompts]
         while True:
-            chances = logits.float().softmax(-1)
-            token = int(chances.argmax())
-            if token == self.loaded.reader.end:
-                return said, True, confidence * float(chances[token])
-            if len(said) == room:
-                return said, False, confidence
-            said.append(token)
-            confidence *= float(chances[token])
-            if not self.loaded.reader.speaks(token):  # no action any more; a placeholder cannot even be read
-                return said, True, confidence
-            logits = self._forward(torch.tensor([[token]], device=logits.device), None)
-            self.prefix.keys.append(token)
+            chances, tokens = logits.float().softmax(-1).max(-1)
+            rows = [
+                self._say(said, token, chance)
+                for said, token, chance in zip(answers, tokens.tolist(), chances.tolist(), strict=True)
+            ]
+            if not any(rows):
+                break
+            logits = reading.read(rows, rows, None)
+        self._keep(reading)
+        return answers
 
-    def _read(self, history: History) -> tuple[Tensor, int]:
-        """Read the prompt; the logits of its next token, and its length."""
+    def _say(self, said: _Said, token: int, chance: float) -> list[int]:
+        """Takes the next token; what is to be read of it: nothing where the answer is over."""
+        if said.why is not None:
+            return []
+        if token == self.loaded.reader.end:
+            said.chance *= chance
+            said.why = ""
+            return []
+        if len(said.tokens) == said.room:
+            said.why = f"no end within {said.room} tokens"
+            return []
+        said.tokens.append(token)
+        said.chance *= chance
+        if not self.loaded.reader.speaks(token):  # no action any more; a placeholder cannot even be read
+            said.why = "a control token within the words"
+            return []
+        return [token]
+
+    def _told(self, said: _Said) -> tuple[str, Action | NotAnAction, float]:
+        words = self.loaded.reader.text(said.tokens)
+        action = NotAnAction(words, said.why) if said.why else self.loaded.grammar.language.parse(words)
+        return words, action, said.chance
+
+    def _prompt(self, history: History) -> _Prompt:
         reader = self.loaded.reader
         sentence = self.loaded.grammar.prompt(history)
         example = encode(sentence, reader, look=False)
@@ -93,33 +123,38 @@ class Predictor:
                 f"the prompt has {len(ids)} tokens, the model reads {reader.context}: a checkpoint with a lower "
                 "grammar.screens is needed"
             )
+        keys: list[Key] = list(ids)
+        places = iter([i for i, token in enumerate(ids) if token == reader.placeholder])
         pictures = [piece for piece in sentence if isinstance(piece, Picture)]
-        screens = [screen_key(one, tokens) for one, tokens in zip(pictures, example.tokens, strict=True)]
-        keys = _keys(ids, reader.placeholder, screens, example.tokens)
-        shared = self.prefix.crop(keys)
-        device = next(self.loaded.module.parameters()).device
-        new = torch.tensor([ids[shared:]], device=device)
-        num_places = ids[shared:].count(reader.placeholder)
+        screens = []
+        for picture, tokens in zip(pictures, example.tokens, strict=True):
+            key = screen_key(picture, tokens)
+            mine = [next(places) for _ in range(tokens)]
+            for i in mine:
+                keys[i] = key
+            screens.append((picture, key, mine[0], mine[-1]))
+        return _Prompt(ids, keys, screens)
+
+    def _read(self, prompts: Sequence[_Prompt]) -> tuple[Reading, Tensor]:
+        """Reads what is new of each prompt; logits [B, V] of the first token of each answer."""
+        begun, new = [], []
+        for one in prompts:
+            found = self.kept.beginning(one.keys[:-1])  # something must be read to go on
+            shared = len(found.keys)
+            # a screen is read as a whole
+            shared = next((first for _, _, first, last in one.screens if first < shared <= last), shared)
+            begun.append(found.beginning(shared))
+            new += [(picture, key) for picture, key, first, _ in one.screens if first >= shared]
         features = None
-        if num_places:
-            # the first screen that the new tokens show, perhaps in part
-            first = max(k for k in range(len(screens)) if sum(example.tokens[k:]) >= num_places)
-            looked = torch.cat(self.features.of(pictures[first:], screens[first:]))
-            features = looked[len(looked) - num_places :][None]
-        logits = self._forward(new, features)
-        self.prefix.keys += keys[shared:]
-        return logits, len(ids)
+        if new:
+            pictures, keys = zip(*new, strict=True)
+            features = torch.cat(self.features.of(pictures, keys))[None]
+        reading = Reading(self.loaded.module, self.loaded.reader.pad, begun)
+        rows = [one.ids[len(found.keys) :] for one, found in zip(prompts, begun, strict=True)]
+        names = [one.keys[len(found.keys) :] for one, found in zip(prompts, begun, strict=True)]
+        return reading, reading.read(rows, names, features)
 
-    def _forward(self, input_ids: Tensor, features: Tensor | None) -> Tensor:
-        past: Any = self.prefix.values
-        outputs = self.loaded.module(
-            input_ids, features=features, past_key_values=past, use_cache=True, logits_to_keep=1
-        )
-        logits: Tensor = outputs.logits[0, -1]
-        return logits
-
-
-def _keys(ids: list[int], placeholder: int, screens: list[bytes], tokens: tuple[int, ...]) -> list[Key]:
-    """Each token by its content: a placeholder by the screen it is a part of."""
-    parts = iter([key for key, number in zip(screens, tokens, strict=True) for _ in range(number)])
-    return [next(parts) if token == placeholder else token for token in ids]
+    def _keep(self, reading: Reading) -> None:
+        if self.kept.size:
+            for one in reading.conversations():
+                self.kept.add(one)

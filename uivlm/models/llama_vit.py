@@ -148,10 +148,11 @@ class LlamaVit(PreTrainedModel):
         labels: Tensor | None = None,
         features: Tensor | Sequence[Tensor] | None = None,
         lengths: Tensor | None = None,
+        places: Tensor | None = None,
         **rest: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V]. `lengths`: of the
-        sentences that lie in one row, B = 1."""
+        sentences that lie in one row, B = 1. `places`: where tokens stand, if there is padding between them."""
         if features is None and pixels is not None and len(pixels):
             features = self.look(pixels)
         # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
@@ -160,7 +161,9 @@ class LlamaVit(PreTrainedModel):
         if labels is None:
             return cast(
                 CausalLMOutputWithPast,
-                self.language(inputs_embeds=embeds_BTD, attention_mask=attention_mask, **rest),
+                self.language(
+                    inputs_embeds=embeds_BTD, attention_mask=attention_mask, position_ids=places, **rest
+                ),
             )
         if attention_mask is not None and attention_mask[:, 0].all():
             attention_mask = None  # padding stands on the right, where a causal model does not look

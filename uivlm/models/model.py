@@ -56,6 +56,8 @@ class Model(Protocol):
         labels: Tensor | None = None,  # int64 [B, T]; given: logits of trained positions only
         features: Tensor | None = None,  # what `look` gave, instead of pixels
         lengths: Tensor | None = None,  # int64 [sentences]: they lie one after another in a single row, B = 1
+        places: Tensor
+        | None = None,  # int64 [B, T]: of the tokens in their rows, where padding stands between them
     ) -> Any: ...
 
 

@@ -123,11 +123,13 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         lengths: Tensor | None = None,
+        places: Tensor | None = None,
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V], of the last `logits_to_keep` (0: all); with `labels`, of those that predict a trained
         token: [trained tokens, V]. `lengths`: of the sentences that lie in one row, B = 1. Positions are places in the
-        padded rows, or in these sentences; `position_ids` is ignored.
+        padded rows, or in these sentences, or `places` [B, T], if there is padding between tokens; `position_ids` is
+        ignored.
         """
         if use_cache and past_key_values is None and labels is None:
             past_key_values = DynamicCache()
@@ -140,7 +142,7 @@ class QwenVL(PreTrainedModel, GenerationMixin):
             nothing = self._look_at_nothing(input_ids.device) if features is None and must_look(self) else 0
             inputs_embeds = self.embed(input_ids, features, continued=past > 0) + nothing
         if lengths is None:
-            at = self._positions(inputs_embeds, attention_mask, past_key_values, past)
+            at = self._positions(inputs_embeds, attention_mask, past_key_values, past, places)
         else:
             at = positions(self.config, restarted(lengths), 1.0, False, packed_mask(lengths))
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
@@ -148,7 +150,12 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _positions(
-        self, embeds_BTD: Tensor, attention_mask: Tensor | None, cache: Cache | None, past: int
+        self,
+        embeds_BTD: Tensor,
+        attention_mask: Tensor | None,
+        cache: Cache | None,
+        past: int,
+        places: Tensor | None,
     ) -> Positions:
         """Long context "original": dynamic NTK and logn attention, in evaluation only, as the original has them."""
         config, num_tokens = self.config, embeds_BTD.shape[1]
@@ -163,7 +170,8 @@ class QwenVL(PreTrainedModel, GenerationMixin):
             alpha = getattr(cache, "ntk_alpha", fresh) if past else fresh
             if cache is not None:
                 cache.ntk_alpha = alpha  # type: ignore[attr-defined]
-        places = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
+        if places is None:
+            places = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
         return positions(config, places, alpha, original and config.use_logn_attn, mask)
 
     def _look_at_nothing(self, device: torch.device) -> Tensor:

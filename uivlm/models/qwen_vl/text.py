@@ -21,9 +21,9 @@ from uivlm.models.qwen_vl.config import QwenVLConfig
 class Positions:
     """What attention knows of where tokens stand."""
 
-    cos: Tensor  # float32 [T, d]
-    sin: Tensor  # float32 [T, d]
-    query_scale: Tensor | None  # float32 [T, 1]: logn attention; None: off
+    cos: Tensor  # float32 [T, d], or [B, 1, T, d] where each row has its own places
+    sin: Tensor
+    query_scale: Tensor | None  # float32 [T, 1] or [B, 1, T, 1]: logn attention; None: off
     mask: Tensor | None  # bool [B, 1, T, K], True: may look; None: plain causal, or one token that sees all
 
 
@@ -35,15 +35,18 @@ def ntk_alpha(num_tokens: int, seq_length: int) -> float:
 def positions(
     config: QwenVLConfig, places: Tensor, alpha: float, logn: bool, mask: Tensor | None
 ) -> Positions:
-    """`places` [T] count the tokens of the padded rows from 0, as the original does; of packed ones, of each sentence."""
+    """`places` [T] count the tokens of the padded rows from 0, as the original does; of packed ones, of each sentence. Where
+    each row has its own, [B, T]."""
     d = config.kv_channels
     base = config.rotary_emb_base * alpha ** (d / (d - 2))
     inverse = 1.0 / (base ** (torch.arange(0, d, 2, device=places.device).float() / d))
-    angles_Td = torch.outer(places.float(), inverse).repeat(1, 2)
+    every = places if places.dim() == 1 else places[:, None]  # [B, 1, T]: the same for all heads
+    half = every.float()[..., None] * inverse
+    angles = torch.cat([half, half], -1)
     scale = None
     if logn:
-        scale = ((places + 1).log() / math.log(config.seq_length)).clamp(min=1)[:, None]
-    return Positions(angles_Td.cos(), angles_Td.sin(), scale, mask)
+        scale = ((every + 1).log() / math.log(config.seq_length)).clamp(min=1)[..., None]
+    return Positions(angles.cos(), angles.sin(), scale, mask)
 
 
 def causal_mask(attention_mask: Tensor | None, past: int, num_tokens: int, device: torch.device) -> Tensor:
