@@ -20,9 +20,9 @@ class Element:
     kind: str = "TEXT"  # TEXT or ICON_*
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Screen:
-    """What the phone shows: `pixels` uint8 [H, W, 3] RGB, and its annotations where they are known."""
+    """What the phone shows: `pixels` uint8 [H, W, 3] RGB, never changed, and its annotations where they are known."""
 
     pixels: NDArray[np.uint8]
     elements: tuple[Element, ...] = ()

@@ -9,12 +9,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
+from uivlm.episode import Screen
 from uivlm.models.interleave import look_at
 from uivlm.models.model import Reader
 from uivlm.sentences.sentence import Picture
@@ -24,10 +26,18 @@ SCREENS = 64  # screens whose features are kept, beside those of the conversatio
 Key = int | bytes  # of one token: its id, or the hash of the screen that it is a part of
 
 
+_DIGESTS: WeakKeyDictionary[Screen, bytes] = (
+    WeakKeyDictionary()
+)  # a screen stays in the history for many steps
+
+
 def screen_key(picture: Picture, tokens: int) -> bytes:
     """One for what is seen: the pixels, at the size that gives so many visual tokens."""
-    pixels = np.ascontiguousarray(picture.screen.pixels)
-    return hashlib.sha256(f"{pixels.shape} {tokens}".encode() + pixels.tobytes()).digest()
+    screen = picture.screen
+    if screen not in _DIGESTS:
+        pixels = np.ascontiguousarray(screen.pixels)
+        _DIGESTS[screen] = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
+    return b"%d %b" % (tokens, _DIGESTS[screen])
 
 
 class Features:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -216,20 +217,34 @@ class Reader:
             case "patches":
                 tokens = config.patches[0] * config.patches[1]
             case "busy":
-                tokens = self._seen(seen)[1]
+                tokens = _shown(seen.screen, *self._how())
         return [config.picture_id] * tokens
 
     def pixels(self, seen: Picture) -> NDArray[np.float32]:
         """Resized to the encoder's input (aspect ratio not kept, fractions survive), its colours scaled."""
-        return self._seen(seen)[0]
+        return _seen(seen.screen, *self._how())[0]
 
-    def _seen(self, seen: Picture) -> tuple[NDArray[np.float32], int]:
+    def _how(self) -> "How":
         config = self.config
         quiet = config.patch_size if config.visual_tokens == "busy" else None
-        return _seen(seen.screen, config.image_size, config.mean, config.std, quiet)
+        return config.image_size, config.mean, config.std, quiet
 
 
-@lru_cache(maxsize=16)  # screens: how many tokens a screen has is asked for beside its pixels
+# size of the encoder's input, mean and spread of its colours, and the patch that is counted if it shows something
+How = tuple[tuple[int, int], tuple[float, ...], tuple[float, ...], tuple[int, int] | None]
+# a screen stays in the history for many steps
+_SHOWN: WeakKeyDictionary[Screen, dict[How, int]] = WeakKeyDictionary()
+
+
+def _shown(screen: Screen, *how: *How) -> int:
+    """How many patches show something."""
+    known = _SHOWN.setdefault(screen, {})
+    if how not in known:
+        known[how] = _seen(screen, *how)[1]
+    return known[how]
+
+
+@lru_cache(maxsize=16)  # screens: how many tokens a screen has is asked for before its pixels
 def _seen(
     screen: Screen,
     size: tuple[int, int],
