@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,11 +40,16 @@ OPTIONS = {
         "--limit",
         "--subset",
         "--free",
+        "--protocol",
+        "--with-defects",
         "--together",
         "--workers",
         "--engine",
         "--out",
     ],
+    "baseline": ["name", "data", "--split", "--limit", "--subset", "--free", "--out"],
+    "score": ["answers", "data", "--split", "--limit", "--subset", "--dialect", "--size", "--history"],
+    "compare": ["a", "b"],
     "live": ["agent", "--goals", "--seed", "--limit", "--trace"],
     "serve": ["ckpt", "--host", "--port"],
     "run": ["goal", "--agent", "--device", "--serial", "--limit", "--seed", "--task", "--trace"],
@@ -271,6 +277,44 @@ def test_train_then_evaluate(uivlm: Uivlm, small: Path) -> None:
     assert "overall" in out
     assert len(Path("scores/verdicts.jsonl").read_text().splitlines()) == 4
     assert "general" in Path("scores/report.html").read_text()
+    assert json.loads(Path("scores/card.json").read_text())["together"] == 16
+    options = ("--split", "train", "--free", "--protocol", "autoui", "--with-defects", "--out", "free")
+    status, out, err = uivlm("eval", "mine", str(small / "data"), *options)
+    assert status == 0, err
+    assert "autoui, with its defects" in out
+    assert "mine on train, free-running" in Path("free/report.html").read_text()
+
+
+def test_scores_beside_each_other(uivlm: Uivlm, small: Path) -> None:
+    """Baselines, protocols, another tool's file, a comparison: all from the command line."""
+    data = [str(small / "data"), "--split", "train"]
+    for name in ("majority", "repeat-last", "nearest", "oracle"):
+        status, out, err = uivlm("baseline", name, *data, "--out", name)
+        assert status == 0, err
+        assert json.loads(Path(name, "card.json").read_text())["baseline"] == name
+    assert re.search(r"overall +\d+ +4 +100.0", out), "the oracle"
+    status, out, err = uivlm("score", "oracle/verdicts.jsonl", *data)
+    assert status == 0, err
+    for protocol in ("aitw", "autoui", "seeclick", "showui", "aitz", "androidcontrol"):
+        assert re.search(rf"│ {protocol} +│ +100.0 ", out), protocol
+    assert "seeclick, with its defects" in out
+    status, out, err = uivlm("compare", "majority", "oracle")
+    assert status == 0, err
+    assert "McNemar" in out
+    rows = [json.loads(line) for line in Path("oracle/verdicts.jsonl").read_text().splitlines()]
+    said = [{"episode": row["episode"], "t": row["t"], "answer": row["said"]} for row in rows]
+    Path("said.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in said))
+    status, out, err = uivlm("score", "said.jsonl", *data)
+    assert status == 0, err
+    assert re.search(r"│ aitw +│ +100.0 ", out)
+    status, out, err = uivlm("score", "said.jsonl", *data, "--dialect", "uitars", "--size", "2400x1080")
+    assert re.search(r"│ aitw +│ +0.0 .* 100.0 ", out), "no call of UI-TARS"
+    assert "say height and width, such as 2400x1080" in refused(
+        uivlm("score", "said.jsonl", *data, "--size", "10")
+    )
+    assert "no file of answers" in refused(uivlm("score", "nowhere.jsonl", *data))
+    Path("oracle/verdicts.jsonl").write_text("{}\n")
+    assert "holds no verdicts of this version" in refused(uivlm("compare", "majority", "oracle"))
 
 
 def test_train_qwenvl_then_evaluate(uivlm: Uivlm, small: Path, tmp_path: Path) -> None:

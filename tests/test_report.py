@@ -15,7 +15,9 @@ from uivlm.actions.language import Language
 from uivlm.agents.agent import Decision
 from uivlm.episode import Episode, Screen, Step
 from uivlm.evaluation.metrics import summarise
-from uivlm.evaluation.report import kind_table, table, write_page
+from uivlm.evaluation.protocols.score import Result
+from uivlm.evaluation.report import kind_table, protocol_table, table
+from uivlm.evaluation.report_page import write_page
 from uivlm.evaluation.verdict import Verdict, judge
 from uivlm.picture import caption, data_url, draw_action
 
@@ -126,6 +128,63 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
     assert rows.index(["A", "2", "4", "66.7"]) > rows.index(["[red]tap[/red]"])
     assert ["overall", "3", "6", "100.0", "100.0-100.0", "100.0", "100.0", "100.0", "0.0"] in cells
     assert re.search(r"swipe\W+100.0 \(1 of 1\)\W+0.0 \(0 of 1\)", text)
+
+
+def test_protocols_stand_beside_each_other(tmp_path: Path) -> None:
+    results = [
+        Result("aitw", False, 0.5, {"A": 0.5}, 8, 0.125, {}),
+        Result("seeclick", True, 0.625, {"A": 0.625}, 7, 0.0, {"text": 1.0}),
+    ]
+    console = Console(width=120, record=True, file=(tmp_path / "out").open("w"))
+    console.print(protocol_table(results))
+    text = console.export_text()
+    assert re.search(r"aitw\W+50.0\W+0.0\W+8\W+12.5", text)
+    assert re.search(r"seeclick, with its defects\W+62.5\W+12.5\W+7\W+0.0\W+text 100.0", text)
+    assert "+12.5" in text
+
+
+def test_published_figures_stand_beside_scores_of_recorded_data_alone(tmp_path: Path) -> None:
+    verdicts = verdicts_on(EPISODES)
+    summaries = {"run": summarise(verdicts)}
+    pages = [
+        write_page(
+            tmp_path / f"{simulated}.html", summaries, verdicts, EPISODES, simulated, about={"data": "<b>"}
+        )
+        for simulated in (False, True)
+    ]
+    recorded, simulated = (page.read_text() for page in pages)
+    for figure in ("78.9", "74.27", "73.7", "76.9", "73.1", "70"):
+        assert f"<td>{figure}</td>" in recorded
+    assert (
+        recorded.index("Episode-wise splits")
+        < recorded.index("BC-history")
+        < recorded.index("SeeClick&#x27;s split")
+    )
+    assert recorded.index("SeeClick&#x27;s split") < recorded.index("ShowUI-2B")
+    assert "UI-VLM" not in simulated
+    for page in (recorded, simulated):
+        assert "&lt;b&gt;" in page
+        assert "Expected calibration error 0.500" in page
+
+
+def test_errors_are_chosen_without_a_script(tmp_path: Path) -> None:
+    says = ("tap at 90 90", "what?", "swipe from 10 10 to 10 90")
+    verdicts = verdicts_on([episode("1", "A", TAP, UP, DONE)], says)
+    page = write_page(
+        tmp_path / "r.html", {"run": summarise(verdicts)}, verdicts, [episode("1", "A", TAP, UP, DONE)], True
+    )
+    text = page.read_text()
+    for chosen in (
+        "recorded-tap error-place",
+        "recorded-swipe error-no-action",
+        "recorded-complete error-kind",
+    ):
+        assert f'<figure class="{chosen}">' in text
+    for group, name in (("recorded", "tap"), ("error", "no-action")):
+        assert f'id="{group}-{name}"' in text
+        assert (
+            f"body:has(#{group}-{name}:checked) main figure:not(.{group}-{name}) {{ display: none }}" in text
+        )
 
 
 def changed(before: np.ndarray, image: Image.Image) -> np.ndarray:

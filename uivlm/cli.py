@@ -1,12 +1,11 @@
 """The `uivlm` command: one function a verb, its signature is the options and its docstring the help.
 
 Composition happens here, in `wiring.py` and in `demo.py`, and nowhere else. Imports stand inside the functions, so that
-each verb loads only what it needs. It is a list of fourteen verbs, and as long as that makes it.
+each verb loads only what it needs. The verbs that score are in `cli_scores.py`.
 
 Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
 """
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,8 +14,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from uivlm.engine import Engine
+from uivlm import cli_scores
 from uivlm.mistakes import explained
+from uivlm.options import (
+    Checkpoint,
+    DataFolder,
+    Limit,
+    RecipeName,
+    Seed,
+    Settings,
+    say,
+    screen,
+)
 
 if TYPE_CHECKING:
     from uivlm.recipe import Recipe
@@ -25,23 +34,10 @@ app = typer.Typer(
     name="uivlm", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     help="Vision language models that operate a phone.",
 )  # fmt: skip
-screen = Console(width=None if sys.stdout.isatty() else 120)  # room for the tables in a log
+app.add_typer(cli_scores.app)
 errors = Console(stderr=True)
 
-
 Kind = Literal["sim", "adb"]  # which phone
-RecipeName = Annotated[str, typer.Argument(help="A recipe's file, or its name in recipes/.")]
-Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint folder.")]
-AgentName = Annotated[
-    str, typer.Argument(metavar="CKPT|URL", help="A checkpoint folder, or a server's address.")
-]
-DataFolder = Annotated[Path, typer.Argument(help="Prepared data: a folder that `python -m data_prep` wrote.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PART.FIELD=VALUE", help="Change a field of the recipe; may be repeated."),
-]
-Limit = Annotated[int, typer.Option(min=1, help="Most actions of a run.")]
-Seed = Annotated[int, typer.Option(min=0, help="Another seed, other random numbers.")]
 
 
 @app.command()
@@ -59,7 +55,7 @@ def train(
 
     folder = out or Path("runs") / wanted.name
     run_training(wanted, folder, resume)
-    _say(f"checkpoint: {folder}")
+    say(f"checkpoint: {folder}")
 
 
 @app.command()
@@ -91,7 +87,7 @@ def base(
     from uivlm.training.checkpoint import base_checkpoint
 
     base_checkpoint(wanted, out)
-    _say(f"checkpoint: {out}")
+    say(f"checkpoint: {out}")
 
 
 @app.command()
@@ -100,7 +96,7 @@ def fetch(out: Annotated[Path, typer.Argument(help="The new folder.")]) -> None:
     from uivlm.models.packages import fetch as fetch_parts
 
     fetch_parts(out)
-    _say(f"parts: {out}")
+    say(f"parts: {out}")
 
 
 @app.command()
@@ -118,7 +114,7 @@ def adopt(
     refuse_existing(out)
     changed, built, model = run_adopt(wanted, adapters)
     save(out, model, built, changed, [], 0.0, "")
-    _say(f"checkpoint: {out}")
+    say(f"checkpoint: {out}")
 
 
 @app.command()
@@ -131,7 +127,7 @@ def merge(
     from uivlm.models.export import merge as run_merge
 
     run_merge(read_recipe(ckpt), ckpt, out)
-    _say(f"base: {out}")
+    say(f"base: {out}")
 
 
 @app.command()
@@ -145,66 +141,7 @@ def export(
     from uivlm.models.export import to_qwen2
 
     to_qwen2(read_recipe(ckpt), ckpt, out)
-    _say(f"{to}: {out / 'base'}, {out / 'adapters'}")
-
-
-@app.command("eval")
-def evaluate(
-    ckpt: Checkpoint,
-    data: DataFolder,
-    split: Annotated[str, typer.Option(help="Which episodes: train, validation or test.")] = "test",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many episodes.")] = None,
-    subset: Annotated[str | None, typer.Option(help="Only this subset.")] = None,
-    free: Annotated[
-        bool, typer.Option("--free", help="The past is what the agent did itself, not what was recorded.")
-    ] = False,
-    together: Annotated[int, typer.Option(min=1, help="Episodes that are asked side by side.")] = 16,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: as many as there are GPUs, or 1.")
-    ] = None,
-    engine: Annotated[Engine, typer.Option(help="Processes of this machine, or a Ray cluster.")] = "pool",
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; default: runs/eval/CKPT.")] = None,
-) -> None:
-    """Partial match: at each recorded step, does the agent do what was done? Writes verdicts.jsonl, report.html. Stopped, the
-    same command goes on where it was."""
-    from uivlm import wiring
-    from uivlm.evaluation.benchmark import Way
-    from uivlm.evaluation.metrics import summarise
-    from uivlm.evaluation.report import kind_table, table, write_page
-
-    name = ckpt.resolve().name
-    given = wiring.recorded(data, split, subset, limit)
-    folder = out or Path("runs") / "eval" / name
-    way = Way(free, together)
-    verdicts = wiring.judge(ckpt, given.episodes, folder, given.about, way, workers or wiring.gpus(), engine)
-    summaries = {name: summarise(verdicts)}
-    screen.print(table(summaries, given.simulated))
-    screen.print(kind_table(summaries))
-    title = f"{name} on {split}{', free-running' if free else ''}"
-    page = write_page(folder / wiring.PAGE, summaries, verdicts, given.episodes, given.simulated, title)
-    _say(f"page: {page}")
-
-
-@app.command()
-def live(
-    agent: AgentName,
-    goals: Annotated[int, typer.Option(min=1, help="How many unseen goals.")] = 100,
-    seed: Seed = 0,
-    limit: Limit = 20,
-    trace: Annotated[Path | None, typer.Option(help="A new folder for one trace a goal.")] = None,
-) -> None:
-    """Live success on unseen goals of the simulated phone, through adb; the phone's own check decides."""
-    from uivlm import wiring
-    from uivlm.live import run_live, summarise
-
-    with wiring.open_agent(agent) as mind:
-        result = summarise(run_live(mind, wiring.trials(seed, goals), limit, goals, trace))
-    _say(
-        f"live success on the simulated phone: {100 * result.rate:.1f} % "
-        f"({result.num_successes} of {result.num_trials} goals; 95 %: {100 * result.low:.1f} to {100 * result.high:.1f})"
-    )
-    endings = ", ".join(f"{number} {ending}" for ending, number in result.statuses.items())
-    _say(f"goal reached {result.num_reached}, rightly finished {result.num_finished}, endings: {endings}")
+    say(f"{to}: {out / 'base'}, {out / 'adapters'}")
 
 
 @app.command()
@@ -221,7 +158,7 @@ def serve(
 
     agent = wiring.load_agent(ckpt)
     grammar = to_dict(read_recipe(ckpt))["grammar"]
-    run_server(agent, ckpt.resolve().name, grammar, host, port, lambda url: _say(f"serving at {url}"))
+    run_server(agent, ckpt.resolve().name, grammar, host, port, lambda url: say(f"serving at {url}"))
 
 
 @app.command()
@@ -255,12 +192,12 @@ def run(
             from uivlm.devices.adb import connect
 
             assert goal is not None
-            outcome = wiring.pursue(mind, connect(serial), goal, limit, folder, _say)
+            outcome = wiring.pursue(mind, connect(serial), goal, limit, folder, say)
         elif task is not None:
-            outcome = wiring.pursue_task(mind, task, limit, folder, _say)
+            outcome = wiring.pursue_task(mind, task, limit, folder, say)
         else:
             assert goal is not None
-            outcome = wiring.pursue_simulated(mind, goal, seed or 0, limit, folder, _say)
+            outcome = wiring.pursue_simulated(mind, goal, seed or 0, limit, folder, say)
     raise typer.Exit(outcome.exit_status)
 
 
@@ -293,8 +230,8 @@ def pretrain(
     was stopped."""
     from uivlm.training.pretrain import Plan, make_base
 
-    make_base(out, Plan(seed=seed), _say)
-    _say(f"base: {out}")
+    make_base(out, Plan(seed=seed), say)
+    say(f"base: {out}")
 
 
 @app.command()
@@ -327,8 +264,3 @@ def _recipe(name: str, settings: list[str] | None) -> "Recipe":
     from uivlm.recipe import load, override
 
     return override(load(name), settings or [])
-
-
-def _say(words: str) -> None:
-    """A line for people: never mark-up, never broken."""
-    screen.print(Text(words), soft_wrap=True)

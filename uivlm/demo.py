@@ -104,7 +104,7 @@ def _evaluate(checkpoints: dict[str, Path], data: Path, out: Path) -> "dict[str,
     """Each checkpoint's summary; the page draws the errors of the last one."""
     from uivlm.evaluation.benchmark import Way
     from uivlm.evaluation.metrics import summarise
-    from uivlm.evaluation.report import write_page
+    from uivlm.evaluation.report_page import write_page
 
     given = wiring.recorded(data, "test")
     verdicts = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uivlm.loop import Outcome
 
 SEEDS = 1_000_000  # task seeds that belong to one --seed, as in data_prep.simulate
-VERDICTS, PAGE = "verdicts.jsonl", "report.html"
+VERDICTS, PAGE, CARD = "verdicts.jsonl", "report.html", "card.json"
 
 
 @contextmanager
@@ -129,6 +129,7 @@ class Recorded:
     episodes: "Sequence[Episode]"
     about: "dict[str, Any]"
     simulated: bool
+    bins: int  # of its words
 
 
 def recorded(data: Path, split: str, subset: str | None = None, limit: int | None = None) -> Recorded:
@@ -137,7 +138,8 @@ def recorded(data: Path, split: str, subset: str | None = None, limit: int | Non
 
     prepared = Prepared.open(data)
     about = {"data": prepared.meta["fingerprint"], "split": split, "subset": subset, "limit": limit}
-    return Recorded(prepared.episodes(split, subset, limit), about, SUBSET in prepared.meta["subsets"])
+    simulated, bins = SUBSET in prepared.meta["subsets"], int(prepared.meta["bins"])
+    return Recorded(prepared.episodes(split, subset, limit), about, simulated, bins)
 
 
 def judge(
@@ -155,6 +157,22 @@ def judge(
     about = {"checkpoint": fingerprint(checkpoint), **about}
     work = partial(_judged_here, checkpoint, way, workers)
     return run(work, episodes, out / VERDICTS, way, about, workers=workers, engine=engine)
+
+
+def card(folder: Path, about: "dict[str, Any]") -> "dict[str, Any]":
+    """What a score was made of, written beside it: checkpoint, data, way of asking, versions."""
+    import json
+    import platform
+    from importlib.metadata import version
+
+    told = {
+        **about,
+        "uivlm": version("uivlm"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+    (folder / CARD).write_text(json.dumps(told, indent=1), "utf-8")
+    return told
 
 
 def gpus() -> int:

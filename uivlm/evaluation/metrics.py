@@ -106,7 +106,19 @@ def _mean(scores: Sequence[Score], draws: NDArray[np.float64]) -> Score:
 
 def _scored(numbers: tuple[int, int], rates: dict[str, float], draws: NDArray[np.float64]) -> Score:
     (low, high), (micro_low, micro_high) = map(interval, draws)
-    return Score(*numbers, low=low, high=high, micro_low=micro_low, micro_high=micro_high, **rates)
+    return Score(
+        *numbers,
+        partial=rates["partial"],
+        low=low,
+        high=high,
+        micro=rates["micro"],
+        micro_low=micro_low,
+        micro_high=micro_high,
+        complete=rates["complete"],
+        progress=rates["progress"],
+        types=rates["types"],
+        failures=rates["failures"],
+    )
 
 
 def _mean_of(episodes: Sequence[Sequence[Verdict]], value: Callable[[Sequence[Verdict]], float]) -> float:

@@ -125,7 +125,7 @@ class Reading:
             self.cache.update(keys, values, layer)
         if longest and (places := [one.places for one in begun if one.places is not None]):
             like = places[0][..., :0]
-            self.cache.places = torch.cat(
+            self.cache.places = torch.cat(  # type: ignore[attr-defined]
                 [_padded(like if one.places is None else one.places, longest, 2) for one in begun], 1
             )
 

@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from uivlm.page import page, safe
+from uivlm.plot import Line, plot
 
-WIDTH, HEIGHT = 640, 180  # of a plot, in pixels
-LEFT, BELOW = 60, 20  # room for numbers
-COLOURS = ("#2563a8", "#b5482a", "#2f7d4f", "#7a4ea3", "#a07c1c", "#3b8a95", "#a33d6e", "#555555", "#000000")
 SMOOTH = 0.9  # of the dark line: share of what was before
 TITLES = {
     "loss": "Loss, nats per trained token (pale: each step; dark: smoothed)",
@@ -21,7 +20,6 @@ TITLES = {
     "tokens_s": "Tokens a second",
     "wait": "Share of the time spent waiting for batches",
 }
-Line = tuple[str, list[float], list[float]]  # name, steps, values
 
 
 def write_curves(log: str, file: Path, title: str) -> None:
@@ -33,53 +31,28 @@ def write_curves(log: str, file: Path, title: str) -> None:
         names = sorted(
             {name for line in lines for name in line if name == prefix or (many and name.startswith(prefix))}
         )
-        drawn = [line for name in names if (line := _line(lines, name))[1]]
+        drawn = [line for name in names if (line := _line(lines, name)).xs]
         if drawn:
-            body.append(
-                f"<figure><figcaption>{safe(caption)}</figcaption>{_plot(drawn, smooth='loss' in prefix)}</figure>"
-            )
+            last = max(x for line in drawn for x in line.xs)
+            picture = plot(_lines(drawn, smooth="loss" in prefix), f"step {last:.0f}")
+            body.append(f"<figure><figcaption>{safe(caption)}</figcaption>{picture}</figure>")
     file.write_text(page(title, STYLE, "\n".join(body)), "utf-8")
 
 
 def _line(lines: Iterable[dict[str, float]], name: str) -> Line:
     found = [(line["step"], line[name]) for line in lines if math.isfinite(line.get(name, math.nan))]
-    return name, [step for step, _ in found], [value for _, value in found]
+    return Line(name, [step for step, _ in found], [value for _, value in found])
 
 
-def _plot(drawn: Sequence[Line], smooth: bool) -> str:
-    """Lines over steps in one frame, with the names of several."""
-    every = [value for _, _, values in drawn for value in values]
-    low, high = min([0.0, *every]), max(every) or 1.0
-    last = max(step for _, steps, _ in drawn for step in steps)
-
-    def path(steps: Sequence[float], values: Sequence[float], colour: str, opacity: float = 1.0) -> str:
-        points = " ".join(
-            f"{LEFT + step / max(1, last) * WIDTH:.1f},{HEIGHT - (value - low) / (high - low) * (HEIGHT - 10):.1f}"
-            for step, value in zip(steps, values, strict=True)
-        )
-        return f'<polyline points="{points}" fill="none" stroke="{colour}" opacity="{opacity}"/>'
-
-    parts = []
-    for i, (name, steps, values) in enumerate(drawn):
-        colour = COLOURS[i % len(COLOURS)]
-        if smooth and len(values) > 20:
-            if len(drawn) == 1:
-                parts.append(path(steps, values, colour, 0.3))
-            parts.append(path(steps, _smoothed(values), colour))
-        else:
-            parts.append(path(steps, values, colour))
-        if len(drawn) > 1:
-            parts.append(
-                f'<text x="{LEFT + WIDTH + 8}" y="{14 + 16 * i}" fill="{colour}">{safe(name)}</text>'
-            )
-    frame = (
-        f'<path d="M{LEFT} 0V{HEIGHT}H{LEFT + WIDTH}" fill="none" stroke="#999"/>'
-        f'<text x="{LEFT - 6}" y="14" text-anchor="end">{high:.3g}</text>'
-        f'<text x="{LEFT - 6}" y="{HEIGHT}" text-anchor="end">{low:.3g}</text>'
-        f'<text x="{LEFT + WIDTH}" y="{HEIGHT + BELOW - 4}" text-anchor="end">step {last:.0f}</text>'
-    )
-    box = f"0 0 {LEFT + WIDTH + (160 if len(drawn) > 1 else 10)} {HEIGHT + BELOW}"
-    return f'<svg viewBox="{box}" role="img">{frame}{"".join(parts)}</svg>'
+def _lines(drawn: Sequence[Line], smooth: bool) -> list[Line]:
+    """Long lines smoothed; one that is alone is faint beside that."""
+    found = []
+    for one in drawn:
+        long = smooth and len(one.ys) > 20
+        if long and len(drawn) == 1:
+            found.append(replace(one, faint=True))
+        found.append(replace(one, ys=_smoothed(one.ys)) if long else one)
+    return found
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
