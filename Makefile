@@ -102,7 +102,7 @@ finetune: setup $(NEEDS_DATA) ## a checkpoint in OUT by RECIPE on DATA
 	$(if $(GPUS),$(PY) -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m uivlm,$(UIVLM)) train "$(RECIPE)" $(if $(RESUME),--resume) --set "data.folder=$(DATA)" --set train.seed=$(SEED) --out "$(or $(OUT),runs/$(notdir $(basename $(RECIPE))))"
 
 eval: setup $(NEEDS_DATA) $(NEEDS_CKPT) ## partial match of CKPT on DATA
-	$(UIVLM) eval "$(CKPT)" "$(DATA)" $(if $(LIMIT),--limit $(LIMIT)) $(if $(OUT),--out "$(OUT)")
+	$(UIVLM) eval "$(CKPT)" "$(DATA)" $(if $(LIMIT),--limit $(LIMIT)) $(if $(FREE),--free) $(if $(PROTOCOL),--protocol $(PROTOCOL) --with-defects) $(if $(OUT),--out "$(OUT)")
 
 live: setup $(NEEDS_CKPT) ## success of CKPT on LIMIT unseen goals of the simulated phone
 	$(UIVLM) live "$(CKPT)" --seed $(SEED) $(if $(LIMIT),--goals $(LIMIT))

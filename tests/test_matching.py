@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
+from uivlm.actions.aitw import to_aitw
 from uivlm.episode import Element, Screen
-from uivlm.evaluation.match import boxes_of, enlarged, fields_match, matches
+from uivlm.evaluation.match import boxes_of, enlarged, fields_match, fields_match_all, matches
 
 HERE = Path(__file__).parent / "golden"
 GOLDEN = Path(os.environ.get("UIVLM_GOLDEN", HERE))
@@ -47,6 +48,38 @@ def test_golden_edge_rows(rows: list[dict]) -> None:
         assert len(edge) == 49
         assert len([row for row in rows if row["match"] is not None]) == 3143
         assert wrong == []
+
+
+def all_at_once(rows: list[dict]) -> list[bool]:
+    fields = [
+        [row[a][name] for row in rows] for a in ("a1", "a2") for name in ("touch_yx", "lift_yx", "type")
+    ]
+    return fields_match_all(*fields, [row["boxes"] for row in rows]).tolist()
+
+
+def test_all_at_once_is_one_by_one(rows: list[dict]) -> None:
+    """Edges, NaN and rows on which the reference raised among them."""
+    assert all_at_once(rows) == [verdict(row) for row in rows]
+    assert all_at_once(rows[:1]) == [verdict(rows[0])]
+    assert fields_match_all([], [], [], [], [], [], []).tolist() == []
+    random = np.random.default_rng(0)
+    many = [
+        {
+            **{
+                a: {
+                    "touch_yx": at,
+                    "lift_yx": at + random.normal(0, 0.03, 2),
+                    "type": int(random.choice([4, 4, 4, 3, 5])),
+                }
+                for a, at in (("a1", random.random(2)), ("a2", random.random(2)))
+            },
+            "boxes": random.random((random.integers(5), 4)) / 2,
+        }
+        for _ in range(5000)
+    ]
+    found = all_at_once(many)
+    assert found == [verdict(row) for row in many]
+    assert 500 < sum(found) < 4500
 
 
 def test_rows_where_the_reference_raised(rows: list[dict]) -> None:
@@ -115,6 +148,9 @@ BOX = [[0.4, 0.4, 0.1, 0.2]]  # enlarged: y 0.33..0.57, x 0.26..0.74
 def test_rules(a: Action, b: Action, boxes: object, match: bool) -> None:
     assert matches(a, b, boxes) is match
     assert matches(b, a, boxes) is match
+    (type_a, *points_a, _), (type_b, *points_b, _) = to_aitw(a), to_aitw(b)
+    (fields_a, fields_b) = ([[point] for point in points] for points in (points_a, points_b))
+    assert fields_match_all(*fields_a, [type_a], *fields_b, [type_b], [boxes]).tolist() == [match]
 
 
 def test_enlarged_box() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uivlm.actions.action import Action, Point, is_tap
+from uivlm.actions.action import TAP_DISTANCE, Action, Point, is_tap
 from uivlm.actions.aitw import DUAL_POINT, MATCH_DISTANCE, distance, main_axis, to_aitw
 from uivlm.episode import Screen
 
@@ -50,6 +50,30 @@ def fields_match(
         return main_axis(touches[0], lifts[0]) == main_axis(touches[1], lifts[1])
 
 
+def fields_match_all(
+    touch_a: ArrayLike,
+    lift_a: ArrayLike,
+    type_a: ArrayLike,
+    touch_b: ArrayLike,
+    lift_b: ArrayLike,
+    type_b: ArrayLike,
+    boxes: Sequence[ArrayLike],
+) -> NDArray[np.bool_]:
+    """`fields_match` of N pairs at once: points [N, 2], types [N], the boxes of each pair's screen. bool [N]."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        touch_a, lift_a, touch_b, lift_b = (
+            np.asarray(points, np.float32).reshape(-1, 2) for points in (touch_a, lift_a, touch_b, lift_b)
+        )
+        a, b = np.asarray(type_a), np.asarray(type_b)
+        tap_a, tap_b = _far(touch_a, lift_a) <= TAP_DISTANCE, _far(touch_b, lift_b) <= TAP_DISTANCE
+        near = (_far(touch_a, touch_b) <= MATCH_DISTANCE) | _all_share_a_box(touch_a, touch_b, boxes)
+        axes = [
+            np.argmax(np.abs(lift - touch), axis=1) for touch, lift in ((touch_a, lift_a), (touch_b, lift_b))
+        ]
+    gestures = np.where(tap_a, near, axes[0] == axes[1]) & (tap_a == tap_b)
+    return np.where((a == DUAL_POINT) & (b == DUAL_POINT), gestures, a == b)
+
+
 def enlarged(boxes: ArrayLike) -> NDArray[np.float32]:
     """Boxes [n, 4] (y, x, height, width) as the matcher sees them: float32 [n, 4] (top, left, bottom, right).
 
@@ -74,6 +98,26 @@ def boxes_of(screen: Screen) -> NDArray[np.float64]:
     """The annotated boxes of a screen, float64 [n, 4]: y, x, height, width."""
     boxes = [(e.y, e.x, e.height, e.width) for e in screen.elements]
     return np.array(boxes, np.float64).reshape(-1, 4)
+
+
+def _far(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Distances [N]; the sum of the two squares as `distance` rounds it."""
+    delta = a - b
+    return np.sqrt(np.einsum("nd,nd->n", delta, delta))
+
+
+def _all_share_a_box(
+    a: NDArray[np.float32], b: NDArray[np.float32], boxes: Sequence[ArrayLike]
+) -> NDArray[np.bool_]:
+    """bool [N]: does one of the pair's boxes hold both points? All boxes of all pairs are tested at once."""
+    given = [np.asarray(one, np.float64).reshape(-1, 4) for one in boxes]
+    of = np.repeat(np.arange(len(given)), [len(one) for one in given])  # the pair of each box
+    grown = enlarged(np.concatenate([np.zeros((0, 4)), *given]))
+    both = np.ones(len(of), np.bool_)
+    for points in (a, b):
+        both &= ((points[of] >= grown[:, :2]) & (points[of] <= grown[:, 2:])).all(1)
+    found: NDArray[np.bool_] = np.bincount(of[both], minlength=len(given)) > 0
+    return found
 
 
 def _share_a_box(a: Point, b: Point, boxes: NDArray[np.float32]) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from uivlm.actions.action import Action, Point, Swipe, Type
 from uivlm.actions.aitw import to_aitw
-from uivlm.evaluation.match import matches
+from uivlm.evaluation.match import fields_match_all
 
 STROKES = {  # by main axis and sense of the finger: Auto-UI's and SeeClick's four swipes (y, x)
     (0, -1): Swipe(Point(0.8, 0.5), Point(0.2, 0.5)),
@@ -50,8 +50,13 @@ def mean(values: Iterable[float]) -> float:
     return sum(listed) / len(listed) if listed else 0.0
 
 
-def by_aitw(one: Answer) -> bool:
-    return one.guess is not None and matches(one.guess, one.gold, one.boxes)
+def by_aitw(rows: Sequence[Answer]) -> list[bool]:
+    """Which of them match by AITW's rule; all at once."""
+    given = [(to_aitw(one.guess), to_aitw(one.gold), one.boxes) for one in rows if one.guess is not None]
+    guesses, golds = ([pair[side] for pair in given] for side in (0, 1))
+    columns = [[one[field] for one in side] for side in (guesses, golds) for field in (1, 2, 0)]
+    found = iter(fields_match_all(*columns, [boxes for _, _, boxes in given]).tolist())
+    return [one.guess is not None and next(found) for one in rows]
 
 
 def type_of(action: Action | None) -> int | None:

@@ -27,7 +27,7 @@ PLACES = 4  # of a tap's coordinates
 
 def judge(answers: Sequence[Answer], defects: bool) -> Judged:
     rows = [_altered(one, defects) for one in (_repeated(answers) if defects else answers)]
-    right = [by_aitw(one) for one in rows]
+    right = by_aitw(rows)
     same_text = [
         yes and holds(text_of(one.guess), text_of(one.gold)) for one, yes in zip(rows, right, strict=True)
     ]

@@ -68,7 +68,7 @@ def _judged(answers: Sequence[Answer], protocol: Protocol, defects: bool, histor
         case "aitw":
             # Google's matcher raises where a screen has no box, and callers leave the step out
             rows = [one for one in answers if len(one.boxes)] if defects else answers
-            return Judged(rows, [by_aitw(one) for one in rows])
+            return Judged(rows, by_aitw(rows))
         case "autoui":
             return autoui.judge(answers, defects)
         case "seeclick":

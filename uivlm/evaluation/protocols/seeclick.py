@@ -32,7 +32,7 @@ def judge(answers: Sequence[Answer], defects: bool, cut: int | None = None) -> J
     rows = [_stroke(one) for one in answers if not (defects and one.missing)]
     if cut is not None:
         rows = [replace(one, boxes=regrouped(one.boxes, cut)) for one in rows]
-    right = [by_aitw(one) for one in rows]
+    right = by_aitw(rows)
     pairs = list(zip(rows, right, strict=True))
 
     def share(kind: type, value: Callable[[Answer, bool], bool]) -> float:
