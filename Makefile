@@ -6,6 +6,7 @@
 #   SPLIT   a list of episodes for train and test; default: SOURCE/split.json, if it is there
 #   GPUS    finetune: so many processes, a GPU each      RESUME  finetune: 1 goes on with the unfinished run of OUT
 #   LIMIT   data, eval: most episodes; run: most steps; live: goals
+#   FREE    eval: 1 lets the agent keep its own past     PROTOCOL  eval: by the rules of autoui, seeclick, ..., too
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -27,6 +28,8 @@ DEVICE ?= sim
 AGENT ?= $(CKPT)
 PORT ?= 8000
 LIMIT ?=
+FREE ?=
+PROTOCOL ?=
 GPUS ?=
 RESUME ?=
 SEED ?= 0

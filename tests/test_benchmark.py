@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bridges import base, prepare, recipe
-from bridges import episode as recorded_episode
+from bridges import prepare
 from rich.console import Console
 from test_evaluation import DONE, EPISODES, TAP, UP, Scripted, episode
 
@@ -21,10 +20,13 @@ from uivlm import wiring
 from uivlm.actions.action import Finish
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Decision
+from uivlm.devices.sim.expert import record
+from uivlm.devices.sim.tasks import task
 from uivlm.episode import History
 from uivlm.evaluation.benchmark import Group, Way, evaluate, judged, run
 from uivlm.evaluation.metrics import summarise
 from uivlm.evaluation.verdict import Verdict, read_verdicts
+from uivlm.recipe import load
 from uivlm.training import checkpoint
 
 QUIET = Console(quiet=True)
@@ -156,10 +158,10 @@ def test_another_run_does_not_go_on(
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint and data."""
+    """The tiny base as a checkpoint, and episodes of the simulated phone."""
     root = tmp_path_factory.mktemp("benchmark")
-    data = prepare(root / "data", [recorded_episode(i, 1 + i % 5) for i in range(14)])
-    checkpoint.base_checkpoint(recipe(base(root / "base"), data), root / "ckpt")
+    prepare(root / "data", [record(task(seed, "train")) for seed in range(8)])
+    checkpoint.base_checkpoint(load("tiny"), root / "ckpt")
     return root
 
 
@@ -201,6 +203,18 @@ def test_two_processes_judge_alike(made: Path, tmp_path: Path) -> None:
     assert [v.confidence for v in two] == pytest.approx([v.confidence for v in alone], abs=1e-5)
     rows = [json.loads(line) for line in (tmp_path / "2" / "verdicts.jsonl").read_text().splitlines()]
     assert [row["index"] for row in rows] == [v.index for v in alone]
+
+
+def test_a_cluster_judges_alike(made: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    given = wiring.recorded(made / "data", "train", limit=4)
+    here, there = (
+        wiring.judge(
+            made / "ckpt", given.episodes, tmp_path / engine, given.about, Way(together=2), 1, engine
+        )
+        for engine in ("pool", "ray")
+    )
+    assert [v.said for v in there] == [v.said for v in here]
 
 
 def test_parts_add_up_to_the_whole(tmp_path: Path) -> None:

@@ -70,7 +70,11 @@ def _ray(
         raise ValueError("--engine ray needs Ray: pip install 'uivlm[cluster]'") from None
     here = None if os.environ.get("RAY_ADDRESS") else workers
     ray.init(num_cpus=here, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    task = ray.remote(max_retries=TRIES)(work)
+
+    def one(job: Job) -> Result:  # Ray takes functions alone
+        return work(job)
+
+    task = ray.remote(max_retries=TRIES)(one)
     try:
         yield lambda job: partial(ray.get, task.remote(job))
     except ray.exceptions.RayTaskError as error:

@@ -1,4 +1,4 @@
-"""The history-aware VLM as an agent: the whole history goes into every prompt, so nothing is kept between steps."""
+"""The history-aware VLM as an agent: the whole history goes into every prompt, nothing else decides."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ class VlmAgent:
         self.predictor = predictor
 
     def reset(self) -> None:
-        pass  # there is no plan to forget
+        self.predictor.forget()
 
     def act(self, history: History) -> Decision:
         return self.act_all([history])[0]

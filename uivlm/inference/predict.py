@@ -53,8 +53,15 @@ class Predictor:
     ) -> None:
         self.loaded, self.limit = loaded, limit
         self.lock = Lock()
-        self.features = Features(loaded.module, loaded.reader, SCREENS if reuse else 0)
-        self.kept = Kept(kept if reuse and loaded.reuse else 0)
+        self.sizes = (SCREENS, kept if loaded.reuse else 0) if reuse else (0, 0)
+        self.forget()
+
+    def forget(self) -> None:
+        """What is said next is to the last bit what a new one would say: sums depend on what is read together."""
+        screens, conversations = self.sizes
+        with self.lock:
+            self.features = Features(self.loaded.module, self.loaded.reader, screens)
+            self.kept = Kept(conversations)
 
     def predict(self, history: History) -> tuple[str, Action | NotAnAction, float]:
         """(words, action, product of the probabilities of the said tokens, its end among them)"""
