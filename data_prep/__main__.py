@@ -18,7 +18,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from uivlm.engine import Engine, in_order
 from data_prep.episodes import Plan, Stop, plan_episodes
 from data_prep.files import is_url
 from data_prep.index import Index, read_index, sentences
@@ -33,6 +32,7 @@ from data_prep.tokens import Counter, count, counters
 from data_prep.work import Work, discard, opened, publish, read_json, write_json
 from data_prep.write import fingerprint, plan_files, write_file
 from uivlm.actions.language import Language
+from uivlm.engine import Engine, in_order
 from uivlm.sentences.store import FORMAT, META, VERSION
 
 REPORT = "report.json"

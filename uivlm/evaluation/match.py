@@ -71,7 +71,8 @@ def fields_match_all(
             np.argmax(np.abs(lift - touch), axis=1) for touch, lift in ((touch_a, lift_a), (touch_b, lift_b))
         ]
     gestures = np.where(tap_a, near, axes[0] == axes[1]) & (tap_a == tap_b)
-    return np.where((a == DUAL_POINT) & (b == DUAL_POINT), gestures, a == b)
+    found: NDArray[np.bool_] = np.where((a == DUAL_POINT) & (b == DUAL_POINT), gestures, a == b)
+    return found
 
 
 def enlarged(boxes: ArrayLike) -> NDArray[np.float32]:
@@ -103,7 +104,8 @@ def boxes_of(screen: Screen) -> NDArray[np.float64]:
 def _far(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
     """Distances [N]; the sum of the two squares as `distance` rounds it."""
     delta = a - b
-    return np.sqrt(np.einsum("nd,nd->n", delta, delta))
+    found: NDArray[np.float32] = np.sqrt(np.einsum("nd,nd->n", delta, delta))
+    return found
 
 
 def _all_share_a_box(

@@ -53,9 +53,11 @@ def mean(values: Iterable[float]) -> float:
 def by_aitw(rows: Sequence[Answer]) -> list[bool]:
     """Which of them match by AITW's rule; all at once."""
     given = [(to_aitw(one.guess), to_aitw(one.gold), one.boxes) for one in rows if one.guess is not None]
-    guesses, golds = ([pair[side] for pair in given] for side in (0, 1))
-    columns = [[one[field] for one in side] for side in (guesses, golds) for field in (1, 2, 0)]
-    found = iter(fields_match_all(*columns, [boxes for _, _, boxes in given]).tolist())
+    type_a, touch_a, lift_a, type_b, touch_b, lift_b = (
+        [pair[side][part] for pair in given] for side in (0, 1) for part in (0, 1, 2)
+    )
+    boxes = [boxes for _, _, boxes in given]
+    found = iter(fields_match_all(touch_a, lift_a, type_a, touch_b, lift_b, type_b, boxes).tolist())
     return [one.guess is not None and next(found) for one in rows]
 
 
