@@ -102,7 +102,20 @@ def _gathered(work: Work, rows: Sequence[Row]) -> pa.Table:
         (part, group): files[part].get_batch(group).select(RECORDED.names)
         for part, group in {(part, group) for part, group, _ in places}
     }
-    return pa.Table.from_batches([batches[part, group].slice(at, 1) for part, group, at in places])
+    return pa.Table.from_batches([
+        batches[part, group].slice(at, number) for (part, group, at), number in _runs(places)
+    ])  # fmt: skip
+
+
+def _runs(places: Sequence[tuple[int, int, int]]) -> list[tuple[tuple[int, int, int], int]]:
+    """Where rows that follow each other begin, and how many they are: as a rule an episode's do."""
+    found: list[tuple[tuple[int, int, int], int]] = []
+    for part, group, at in places:
+        if found and (part, group, at) == (*found[-1][0][:2], found[-1][0][2] + found[-1][1]):
+            found[-1] = found[-1][0], found[-1][1] + 1
+        else:
+            found.append(((part, group, at), 1))
+    return found
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

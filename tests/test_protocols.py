@@ -86,6 +86,9 @@ def test_means_by_hand() -> None:
     assert score(rows, "aitw").overall == pytest.approx((2 / 3 + 1 / 2) / 2)
     for protocol in ("autoui", "seeclick", "showui"):
         assert score(rows, protocol).subsets == {"A": 0.5, "B": 0.5}
+        assert score(rows, protocol).by_rules == score(rows, "aitw").overall, (
+            "the mean alone makes the difference"
+        )
     told = score(rows, "aitz")
     assert told.overall == 4 / 8
     assert told.more == {"success": pytest.approx(1 / 3), "progress": pytest.approx((1 + 1 / 3 + 1 / 4) / 3)}

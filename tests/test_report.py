@@ -132,15 +132,14 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
 
 def test_protocols_stand_beside_each_other(tmp_path: Path) -> None:
     results = [
-        Result("aitw", False, 0.5, {"A": 0.5}, 8, 0.125, {}),
-        Result("seeclick", True, 0.625, {"A": 0.625}, 7, 0.0, {"text": 1.0}),
+        Result("aitw", False, 0.5, {"A": 0.5}, 8, 0.125, 0.5, {}),
+        Result("seeclick", True, 0.625, {"A": 0.625}, 7, 0.0, 0.525, {"text": 1.0}),
     ]
     console = Console(width=120, record=True, file=(tmp_path / "out").open("w"))
     console.print(protocol_table(results))
     text = console.export_text()
-    assert re.search(r"aitw\W+50.0\W+0.0\W+8\W+12.5", text)
-    assert re.search(r"seeclick, with its defects\W+62.5\W+12.5\W+7\W+0.0\W+text 100.0", text)
-    assert "+12.5" in text
+    assert re.search(r"aitw\W+50.0\W+0.0\W+0.0\W+8\W+12.5", text)
+    assert re.search(r"seeclick, with its defects\W+62.5 │ +\+2.5 │ +\+10.0 │ +7\W+0.0\W+text 100.0", text)
 
 
 def test_published_figures_stand_beside_scores_of_recorded_data_alone(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def in_two(program: list[str]) -> str:
 @pytest.mark.parametrize(
     ("kind", "stage", "more"),
     [
+        ("llama_vit", 0, []),
         ("qwen_vl", 2, []),
         ("qwen_vl", 3, []),
         ("llama_vit", 3, ["train.pack=true"]),

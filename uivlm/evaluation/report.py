@@ -46,22 +46,20 @@ def kind_table(summaries: Mapping[str, Summary]) -> Table:
 
 
 def protocol_table(results: Sequence[Result]) -> Table:
-    """The same answers by each protocol; how far its defects move its figure stands beside it."""
+    """The same answers by each protocol, the first being AITW's: how far from that its rules and its mean move the score."""
     shown = Table(
-        title="the same answers by other rules", caption="splits differ too: compare like with like"
+        title="the same answers by other rules",
+        caption="rules, mean: points that these make of the difference to aitw. Splits differ, too",
     )
-    for i, heading in enumerate(
-        ("protocol", "overall", "against aitw", "steps", "invalid", "its other figures")
-    ):
-        shown.add_column(heading, justify="left" if i in (0, 5) else "right")
-    base = next((one.overall for one in results if one.protocol == "aitw" and not one.defects), None)
+    heads = ("protocol", "overall", "rules", "mean", "steps", "invalid", "its other figures")
+    for heading in heads:
+        shown.add_column(heading, justify="left" if heading in (heads[0], heads[-1]) else "right")
+    base = results[0].overall
     for one in results:
         name = f"{one.protocol}, with its defects" if one.defects else one.protocol
-        apart = "" if base is None else f"{100 * (one.overall - base):+.1f}"
-        more = ", ".join(f"{what} {100 * value:.1f}" for what, value in one.more.items())
-        shown.add_row(
-            name, f"{100 * one.overall:.1f}", apart, str(one.steps), f"{100 * one.invalid:.1f}", more
-        )
+        apart = [f"{100 * value:+.1f}" for value in (one.by_rules - base, one.overall - one.by_rules)]
+        more = ", ".join(f"{what} {percent(value)}" for what, value in one.more.items())
+        shown.add_row(name, percent(one.overall), *apart, str(one.steps), percent(one.invalid), more)
     return shown
 
 

@@ -27,7 +27,11 @@ POOLED: tuple[Protocol, ...] = ("aitz", "androidcontrol")  # all steps together,
 @dataclass(frozen=True, slots=True)
 class Result:
     """`overall` and `subsets`: rates in [0, 1]; `steps`: the denominator; `invalid`: share of it that is no action; `more`: the
-    protocol's other figures."""
+    protocol's other figures.
+
+    `by_rules`: its verdicts, but AITW's mean (per episode, then of subsets). What lies between that and AITW's own score is the
+    work of its rules, what lies between that and `overall` the work of its mean.
+    """
 
     protocol: Protocol
     defects: bool
@@ -35,6 +39,7 @@ class Result:
     subsets: dict[str, float]
     steps: int
     invalid: float
+    by_rules: float
     more: dict[str, float]
 
 
@@ -46,12 +51,9 @@ def score(
     groups: dict[str, dict[int, list[bool]]] = {}
     for one, yes in zip(told.rows, told.right, strict=True):
         groups.setdefault(one.subset, {}).setdefault(one.index, []).append(yes)
-    subsets = {
-        name: mean(map(mean, each.values()))
-        if protocol in PER_EPISODE
-        else mean(yes for steps in each.values() for yes in steps)
-        for name, each in groups.items()
-    }
+    per_episode = {name: mean(map(mean, each.values())) for name, each in groups.items()}
+    per_step = {name: mean(yes for steps in each.values() for yes in steps) for name, each in groups.items()}
+    subsets = per_episode if protocol in PER_EPISODE else per_step
     return Result(
         protocol=protocol,
         defects=defects,
@@ -59,6 +61,7 @@ def score(
         subsets=subsets,
         steps=len(told.rows),
         invalid=mean(one.guess is None for one in told.rows),
+        by_rules=mean(per_episode.values()),
         more=told.more,
     )
 
