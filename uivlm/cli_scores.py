@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uivlm.engine import Engine
-from uivlm.evaluation.names import PROTOCOLS, Baseline, Dialect, Protocol
+from uivlm.evaluation.names import PROTOCOLS, SOUND, Baseline, Dialect, Protocol
 from uivlm.options import (
     AgentName,
     Checkpoint,
@@ -193,7 +193,7 @@ def _by_protocols(
     plain: list[Protocol] = ["aitw", *(one for one in protocols if one != "aitw")]
     results = [run_score(rows, one) for one in plain]
     if with_defects:
-        results += [run_score(rows, one, True, history) for one in protocols]
+        results += [run_score(rows, one, True, history) for one in protocols if one not in SOUND]
     screen.print(protocol_table(results))
 
 

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 Protocol = Literal["aitw", "autoui", "seeclick", "showui", "aitz", "androidcontrol"]  # whose rules
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+SOUND: tuple[Protocol, ...] = ("androidcontrol",)  # no defect of its code is known that moves the score
 
 Dialect = Literal["ours", "seeclick", "autoui", "mobile_use", "uitars"]  # how a model answers
 
