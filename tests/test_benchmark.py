@@ -160,39 +160,34 @@ def test_another_run_does_not_go_on(
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny base as a checkpoint, and episodes of the simulated phone."""
     root = tmp_path_factory.mktemp("benchmark")
-    prepare(root / "data", [record(task(seed, "train")) for seed in range(8)])
+    prepare(root / "data", [record(task(seed, "train")) for seed in range(24)])
     checkpoint.base_checkpoint(load("tiny"), root / "ckpt")
     return root
 
 
-def command(made: Path, out: Path, *options: str) -> list[str]:
-    data = ["--split", "train", "--together", "2", "--out", str(out), *options]
-    return [sys.executable, "-m", "uivlm", "eval", str(made / "ckpt"), str(made / "data"), *data]
-
-
-@pytest.mark.parametrize("options", [(), ("--free",)], ids=["teacher-forced", "free-running"])
-def test_a_killed_evaluation_goes_on_to_the_same_rows(
-    made: Path, options: tuple[str, ...], tmp_path: Path
-) -> None:
-    """SIGKILL as soon as there are rows; by the same command, to the end."""
-    subprocess.run(command(made, tmp_path / "whole", *options), check=True, cwd=ROOT, capture_output=True)
+@pytest.mark.parametrize("free", [False, True], ids=["teacher-forced", "free-running"])
+def test_a_killed_evaluation_goes_on_to_the_same_rows(made: Path, free: bool, tmp_path: Path) -> None:
+    """The command, SIGKILL as soon as there are rows; then the same run to its end."""
+    given, way = wiring.recorded(made / "data", "train"), Way(free, 2)
+    wiring.judge(made / "ckpt", given.episodes, tmp_path / "whole", given.about, way)
+    words = ["eval", str(made / "ckpt"), str(made / "data"), "--split", "train", "--together", "2"]
+    words += ["--out", str(tmp_path / "cut"), *(["--free"] if free else [])]
     left = tmp_path / "cut" / "verdicts.jsonl.partial"
     with subprocess.Popen(
-        command(made, tmp_path / "cut", *options), cwd=ROOT, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "uivlm", *words], cwd=ROOT, stderr=subprocess.DEVNULL
     ) as killed:
         while killed.poll() is None and not (left.is_file() and left.read_bytes().count(b"\n") > 2):
             time.sleep(0.001)
         os.kill(killed.pid, signal.SIGKILL)
     assert not (tmp_path / "cut" / "verdicts.jsonl").exists()
-    done = left.read_bytes().count(b"\n")
-    assert done > 2
-    subprocess.run(command(made, tmp_path / "cut", *options), check=True, cwd=ROOT, capture_output=True)
+    assert left.read_bytes().count(b"\n") > 2
+    wiring.judge(made / "ckpt", given.episodes, tmp_path / "cut", given.about, way)
     whole, cut = (read_verdicts(tmp_path / name / "verdicts.jsonl") for name in ("whole", "cut"))
     assert untimed(cut) == untimed(whole)
 
 
 def test_two_processes_judge_alike(made: Path, tmp_path: Path) -> None:
-    given = wiring.recorded(made / "data", "train")
+    given = wiring.recorded(made / "data", "train", limit=8)
     alone, two = (
         wiring.judge(
             made / "ckpt", given.episodes, tmp_path / str(workers), given.about, Way(together=2), workers

@@ -40,6 +40,7 @@ OPTIONS = {
         "--limit",
         "--subset",
         "--free",
+        "--bound",
         "--protocol",
         "--with-defects",
         "--together",

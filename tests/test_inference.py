@@ -461,3 +461,77 @@ def test_another_grammar_is_refused(saved: Saved) -> None:
     with pytest.raises(ValueError, match=r"speaks Grammar\(bins=100, .*asked for is Grammar\(bins=64"):
         load(saved.folder, Grammar(64, 4, 3))
     assert load(saved.folder, Grammar(100, 4, 3)).grammar == Grammar(100, 4, 3)
+
+
+# -- answers from the grammar ---------------------------------------------------------------------------------------
+
+
+KINDS = ["llama_vit", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bound_model_says_nothing_but_actions(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Random weights, which say nonsense when they are free; typed texts are cut off at the limit and closed."""
+    loaded = request.getfixturevalue("loaded") if kind == "llama_vit" else of_kind(kind, tmp_path)
+    bound, free = Predictor(loaded, 40, kept=4, bound=True), Predictor(loaded, 40)
+    language, kinds = loaded.grammar.language, set()
+    histories = conversations()[:20]
+    for i in range(0, len(histories), 4):
+        for words, action, confidence in bound.predict_all(histories[i : i + 4]):
+            assert not isinstance(action, NotAnAction), words
+            assert language.say(action) == words
+            assert 0 <= confidence <= 1
+            kinds.add(type(action))
+    assert any(isinstance(free.predict(history)[1], NotAnAction) for history in histories)
+
+
+class Wishing(nn.Module):
+    """Wishes for one token more than for another, whatever was said: the later in the list the more."""
+
+    def __init__(self, wishes: list[int], vocabulary: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.logits = torch.zeros(vocabulary)
+        self.logits[wishes] = torch.arange(1.0, len(wishes) + 1)
+        self.read: list[int] = []
+
+    def look(self, pixels: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(pixels), 4, 24)
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        self.read.append(input_ids.shape[1])
+        return SimpleNamespace(logits=self.logits.expand(len(input_ids), 1, -1))
+
+
+def wished(loaded: Loaded, *wishes: str, limit: int = 40) -> tuple[str, Wishing]:
+    """What a bound model says whose wishes are the tokens of these texts."""
+    reader = Reader(tokenizer(), config())
+    tokens = [token for text in wishes for token in reader.words(text)]
+    module = Wishing(tokens, FIRST + 4)
+    one = Loaded(module, reader, loaded.grammar, loaded.recipe, "wishing")
+    words, action, _ = Predictor(one, limit, bound=True).predict(episode(0, 3).history(0))
+    assert loaded.grammar.language.say(action) == words
+    return words, module
+
+
+def test_of_what_may_follow_the_likeliest_is_taken(loaded: Loaded) -> None:
+    said, _ = wished(loaded, "t", "7", "9", "a")
+    assert said.startswith("tap at 9"), "nothing else begins with what is likeliest of all that may begin"
+
+
+def test_what_must_follow_is_not_asked_for(loaded: Loaded) -> None:
+    """`press` leaves a choice, its key none; and nothing is read after the last choice."""
+    said, module = wished(loaded, "press home")
+    assert said == "press home"
+    reader = Reader(tokenizer(), config())
+    assert len(module.read) < len(reader.words("press home")), "some tokens were read together with others"
+
+
+def test_a_typed_text_cannot_break_out(loaded: Loaded) -> None:
+    """It is closed where it grows too long, and what stands in it is one JSON string."""
+    for wish in ("I", "I\\", "I\n", "Iä", "I\\u0"):
+        said, _ = wished(loaded, *wish[::-1], limit=30)
+        assert said.startswith('Input text "'), said
+        assert said.endswith('"')

@@ -40,6 +40,9 @@ def evaluate(
     limit: Episodes = None,
     subset: Subset = None,
     free: Free = False,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="It can say nothing but actions, as when it serves.")
+    ] = False,
     protocol: Annotated[
         Protocol, typer.Option(help="Whose rules; AITW's always stand in the first table.")
     ] = "aitw",
@@ -62,8 +65,10 @@ def evaluate(
     given = wiring.recorded(data, split, subset, limit)
     folder = out or Path("runs") / "eval" / name
     way = Way(free, together)
-    verdicts = wiring.judge(ckpt, given.episodes, folder, given.about, way, workers or wiring.gpus(), engine)
+    processes = workers or wiring.gpus()
+    verdicts = wiring.judge(ckpt, given.episodes, folder, given.about, way, processes, engine, bound)
     about = {"checkpoint": wiring.fingerprint(ckpt), **given.about, "free": free, "together": together}
+    about |= {"bound": bound}
     _report(f"{name} on {split}{', free-running' if free else ''}", name, folder, verdicts, given, about)
     if protocol != "aitw" or with_defects:
         _by_protocols(folder / wiring.VERDICTS, given, [protocol], with_defects)

@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from inspect import isfunction
 from typing import Any, Literal, TypeVar
 
 Engine = Literal["pool", "ray"]
@@ -71,10 +72,10 @@ def _ray(
     here = None if os.environ.get("RAY_ADDRESS") else workers
     ray.init(num_cpus=here, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
-    def one(job: Job) -> Result:  # Ray takes functions alone
+    def one(job: Job) -> Result:  # Ray takes functions alone, and calls its workers by their names
         return work(job)
 
-    task = ray.remote(max_retries=TRIES)(one)
+    task = ray.remote(max_retries=TRIES)(work if isfunction(work) else one)
     try:
         yield lambda job: partial(ray.get, task.remote(job))
     except ray.exceptions.RayTaskError as error:

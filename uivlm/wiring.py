@@ -42,13 +42,13 @@ def open_agent(where: str) -> "Iterator[Agent]":
         yield load_agent(Path(where))
 
 
-def load_agent(checkpoint: Path, together: int = 1) -> "Agent":
-    """The agent of a checkpoint folder, for so many conversations side by side."""
+def load_agent(checkpoint: Path, together: int = 1, bound: bool = True) -> "Agent":
+    """The agent of a checkpoint folder, for so many conversations side by side; `bound`: it can say nothing but actions."""
     from uivlm.agents.vlm import VlmAgent
     from uivlm.inference.load import load
     from uivlm.inference.predict import CONVERSATIONS, Predictor
 
-    return VlmAgent(Predictor(load(checkpoint), kept=max(CONVERSATIONS, together)))
+    return VlmAgent(Predictor(load(checkpoint), kept=max(CONVERSATIONS, together), bound=bound))
 
 
 @contextmanager
@@ -150,12 +150,14 @@ def judge(
     way: "Way",
     workers: int = 1,
     engine: "Engine" = "pool",
+    bound: bool = False,
 ) -> "list[Verdict]":
-    """Ask the agent of a checkpoint about every recorded step; the verdicts are written to the folder `out`."""
+    """Ask the agent of a checkpoint about every recorded step; the verdicts are written to the folder `out`. Unless it is
+    `bound`, it may say anything, and what is no action is counted."""
     from uivlm.evaluation.benchmark import run
 
-    about = {"checkpoint": fingerprint(checkpoint), **about}
-    work = partial(_judged_here, checkpoint, way, workers)
+    about = {"checkpoint": fingerprint(checkpoint), **about, "bound": bound}
+    work = partial(_judged_here, checkpoint, way, workers, bound)
     return run(work, episodes, out / VERDICTS, way, about, workers=workers, engine=engine)
 
 
@@ -193,14 +195,14 @@ def fingerprint(checkpoint: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _judged_here(checkpoint: Path, way: "Way", workers: int, group: "Group") -> "list[Verdict]":
+def _judged_here(checkpoint: Path, way: "Way", workers: int, bound: bool, group: "Group") -> "list[Verdict]":
     from uivlm.evaluation.benchmark import judged
 
-    return judged(_agent_here(checkpoint, way.together, workers), way, group)
+    return judged(_agent_here(checkpoint, way.together, workers, bound), way, group)
 
 
 @lru_cache(maxsize=1)
-def _agent_here(checkpoint: Path, together: int, workers: int) -> "Agent":
+def _agent_here(checkpoint: Path, together: int, workers: int, bound: bool) -> "Agent":
     """This process's own. Several processes share out the GPUs, or the processor's cores."""
     import torch
 
@@ -209,4 +211,4 @@ def _agent_here(checkpoint: Path, together: int, workers: int) -> "Agent":
         torch.cuda.set_device(number % torch.cuda.device_count())
     elif workers > 1:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    return load_agent(checkpoint, together)
+    return load_agent(checkpoint, together, bound)

@@ -1,7 +1,8 @@
 """Histories become actions: prompts, greedy words until the end token, and what the words say.
 
 In: a History, or several that are answered together. Out: the words, the Action they say (or NotAnAction), and how sure the
-model was.
+model was. A predictor that is `bound` says nothing but actions: of all tokens that may go on with an action's words it takes the
+likeliest, what can only go on in one way is not asked for, and a typed text that grows too long is closed.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from uivlm.actions.action import Action
-from uivlm.actions.language import NotAnAction
+from uivlm.actions.beginning import ended
+from uivlm.actions.language import TEXT_OPEN, NotAnAction
 from uivlm.episode import History
+from uivlm.inference.bound import Bound
 from uivlm.inference.cache import SCREENS, Features, Kept, Key, Reading, screen_key
 from uivlm.inference.load import Loaded
 from uivlm.sentences.encode import encode
@@ -38,20 +41,26 @@ class _Said:
 
     room: int  # tokens
     tokens: list[int] = field(default_factory=list)
-    chance: float = 1.0  # of all that was said, the end among it
+    chance: float = 1.0  # of all that was chosen, the end among it
     why: str | None = None
 
 
 class Predictor:
     """Stateless to its caller: what it keeps between calls changes their cost alone. Safe to share by threads.
 
-    `kept`: how many conversations it keeps to go on with them.
+    `kept`: how many conversations it keeps to go on with them; `bound`: to the words of actions.
     """
 
     def __init__(
-        self, loaded: Loaded, limit: int = LIMIT, reuse: bool = True, kept: int = CONVERSATIONS
+        self,
+        loaded: Loaded,
+        limit: int = LIMIT,
+        reuse: bool = True,
+        kept: int = CONVERSATIONS,
+        bound: bool = False,
     ) -> None:
         self.loaded, self.limit = loaded, limit
+        self.speech = Bound(loaded.reader, loaded.grammar.language) if bound else None
         self.lock = Lock()
         self.sizes = (SCREENS, kept if loaded.reuse else 0) if reuse else (0, 0)
         self.forget()
@@ -86,37 +95,44 @@ class Predictor:
         reading, logits = self._read(prompts)
         answers = [_Said(min(self.limit, self.loaded.reader.context - len(one.ids))) for one in prompts]
         while True:
-            chances, tokens = logits.float().softmax(-1).max(-1)
-            rows = [
-                self._say(said, token, chance)
-                for said, token, chance in zip(answers, tokens.tolist(), chances.tolist(), strict=True)
-            ]
+            chances = logits.float().softmax(-1)
+            rows = [self._say(said, row) for said, row in zip(answers, chances, strict=True)]
             if not any(rows):
                 break
             logits = reading.read(rows, rows, None)
         self._keep(reading)
         return answers
 
-    def _say(self, said: _Said, token: int, chance: float) -> list[int]:
+    def _say(self, said: _Said, chances: Tensor) -> list[int]:
         """Takes the next token; what is to be read of it: nothing where the answer is over."""
         if said.why is not None:
             return []
+        token = int(chances.argmax()) if self.speech is None else self.speech.next(said.tokens, chances)
         if token == self.loaded.reader.end:
-            said.chance *= chance
+            said.chance *= float(chances[token])
             said.why = ""
             return []
-        if len(said.tokens) == said.room:
+        if len(said.tokens) >= said.room:
             said.why = f"no end within {said.room} tokens"
             return []
         said.tokens.append(token)
-        said.chance *= chance
+        said.chance *= float(chances[token])
         if not self.loaded.reader.speaks(token):  # no action any more; a placeholder cannot even be read
             said.why = "a control token within the words"
             return []
-        return [token]
+        if self.speech is None:
+            return [token]
+        forced, over = self.speech.forced(said.tokens)
+        said.tokens += forced
+        if over:  # nothing but the end may follow
+            said.why = ""
+            return []
+        return [token, *forced]
 
     def _told(self, said: _Said) -> tuple[str, Action | NotAnAction, float]:
         words = self.loaded.reader.text(said.tokens)
+        if said.why and self.speech is not None and words.startswith(TEXT_OPEN):
+            words, said.why = ended(words, self.loaded.grammar.language), ""
         action = NotAnAction(words, said.why) if said.why else self.loaded.grammar.language.parse(words)
         return words, action, said.chance
 

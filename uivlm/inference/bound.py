@@ -1,0 +1,77 @@
+"""Which token may come next in an answer that is an action's words, for one model's tokens.
+
+In: the tokens so far and the model's probabilities. Out: the likeliest token that may follow; those that must follow. The grammar is
+the one that says and parses (`actions/beginning.py`), asked about the text that tokens stand for.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from torch import Tensor
+
+from uivlm.actions.beginning import SWIPE, TAP, begins, ended
+from uivlm.actions.language import FIXED, TEXT_OPEN, Language, NotAnAction
+from uivlm.models.model import Reader
+
+KNOWN = 4096  # beginnings of which is remembered what must follow
+LIKELY = 32  # tokens that are tried before all others
+LETTERS = sorted(
+    set("".join((*FIXED, TEXT_OPEN, *TAP, *SWIPE, "0123456789")))
+)  # of phrases, typed texts left out
+
+
+class Bound:
+    """The language as one model's tokens say it."""
+
+    def __init__(self, reader: Reader, language: Language) -> None:
+        self.reader, self.language = reader, language
+        self.only = lru_cache(maxsize=KNOWN)(self._only)
+
+    def next(self, said: Sequence[int], chances: Tensor) -> int:
+        """The likeliest token that may follow, by probabilities [vocabulary]."""
+        before = self.reader.text(list(said))
+        for token in chances.topk(min(LIKELY, len(chances))).indices.tolist():
+            if self._may(said, before, token):
+                return int(token)
+        for token in chances.argsort(descending=True)[LIKELY:].tolist():
+            if self._may(said, before, token):
+                return int(token)
+        raise ValueError(f"no token of this model goes on with {before!r}: its tokens cannot say actions")
+
+    def forced(self, said: Sequence[int]) -> tuple[list[int], bool]:
+        """The tokens that must follow, as the words are written in training; and may nothing follow after them?"""
+        words = self.reader.text(list(said))
+        if words.startswith(TEXT_OPEN):
+            whole = not isinstance(self.language.parse(words), NotAnAction)
+            return [], whole
+        follow = words + self.only(words)
+        tokens = self.reader.words(ended(words, self.language))
+        end = len(said)
+        if tokens[:end] != list(said):  # said in other pieces than in training: then token by token
+            tokens = list(said)
+        while end < len(tokens) and follow.startswith(self.reader.text(tokens[: end + 1])):
+            end += 1
+        told = self.reader.text(tokens[:end])
+        over = told == follow and not self._goes_on(told)
+        return tokens[len(said) : end], over
+
+    def _may(self, said: Sequence[int], before: str, token: int) -> bool:
+        if token == self.reader.end:
+            return not isinstance(self.language.parse(before), NotAnAction)
+        if not self.reader.speaks(token):
+            return False
+        words = self.reader.text([*said, token])
+        return words != before and begins(words, self.language)
+
+    def _only(self, words: str) -> str:
+        """What follows the words in every action that begins so."""
+        follow = words
+        while isinstance(self.language.parse(follow), NotAnAction) and not follow.startswith(TEXT_OPEN):
+            letters = self._goes_on(follow)
+            if len(letters) != 1:
+                break
+            follow += letters[0]
+        return follow[len(words) :]
+
+    def _goes_on(self, words: str) -> list[str]:
+        return [letter for letter in LETTERS if begins(words + letter, self.language)]
