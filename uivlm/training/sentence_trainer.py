@@ -157,6 +157,8 @@ def arguments(recipe: recipes.Recipe, state: Path, workers: int, recompute: bool
         seed=part.seed,
         use_cpu=not torch.cuda.is_available(),
         dataloader_num_workers=workers,
+        # forked once, not once an epoch: a fork among the threads of a training process may hang
+        dataloader_persistent_workers=workers > 0,
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
         ddp_find_unused_parameters=False,
