@@ -127,7 +127,7 @@ def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tm
     changes = [word for one in some for word in ("--set", one)]
     program = ["-m", "uivlm", "train", str(ROOT / "recipes" / "tiny.py"), *changes, "--out"]
     in_two([*program, str(tmp_path / "whole")])
-    out, last = tmp_path / "killed", Random(stage).randrange(4, 30)
+    out, last = tmp_path / "killed", Random(stage).randrange(8, 30)  # a state was saved before
     run = started([*program, str(out)])
     while _steps(out) < last and run.poll() is None:
         time.sleep(0.005)
