@@ -14,10 +14,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from shared.episodes import of_length
 
 from uivlm.agents.vlm import VlmAgent
-from uivlm.devices.sim.expert import record
-from uivlm.devices.sim.tasks import task
 from uivlm.episode import Episode
 from uivlm.evaluation.benchmark import Group, Way, judged
 from uivlm.inference.load import Loaded, load
@@ -29,7 +28,7 @@ STEPS, EPISODES, TOGETHER, RUNS = 8, 16, 16, 5
 
 
 def main() -> None:
-    episodes = _episodes()
+    episodes = of_length("test", STEPS, EPISODES)
     with tempfile.TemporaryDirectory() as folder:
         base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
         loaded = load(Path(folder) / "base")
@@ -58,18 +57,6 @@ def main() -> None:
         a_step = 1000 * seconds / EPISODES / STEPS
         table.add_row(name, f"{EPISODES / seconds:.2f}", f"{a_step:.1f}", f"{base / seconds:.2f}")
     Console().print(table)
-
-
-def _episodes() -> list[Episode]:
-    """Simulated episodes cut to the same number of steps."""
-    found: list[Episode] = []
-    seed = 0
-    while len(found) < EPISODES:
-        one = record(task(seed, "test"))
-        if len(one.steps) >= STEPS:
-            found.append(replace(one, steps=one.steps[:STEPS]))
-        seed += 1
-    return found
 
 
 def _run(loaded: Loaded, reuse: bool, together: int, episodes: list[Episode]) -> tuple[float, list[str]]:

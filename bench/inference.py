@@ -11,9 +11,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from shared.episodes import of_length
 
-from uivlm.devices.sim.expert import record
-from uivlm.devices.sim.tasks import task
 from uivlm.episode import Episode
 from uivlm.inference.load import load
 from uivlm.inference.predict import Predictor
@@ -25,13 +24,11 @@ LONGEST = 8  # steps
 
 
 def main() -> None:
-    episodes = [
-        episode for seed in range(60) if len((episode := record(task(seed, "test"))).steps) >= LONGEST
-    ]
+    episodes = of_length("test", LONGEST, EPISODES)
     with tempfile.TemporaryDirectory() as folder:
         base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
         loaded = load(Path(folder) / "base")
-    timed = {reuse: _timed(Predictor(loaded, reuse=reuse), episodes[:EPISODES]) for reuse in (True, False)}
+    timed = {reuse: _timed(Predictor(loaded, reuse=reuse), episodes) for reuse in (True, False)}
     table = Table(title=f"ms an action, median of {EPISODES} episodes, {torch.get_num_threads()} threads")
     for head in ("screens before", "prefix kept", "computed anew", "ratio"):
         table.add_column(head, justify="right")

@@ -9,7 +9,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from shared.episodes import of_length
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from torch.utils.flop_counter import FlopCounterMode
@@ -45,7 +45,7 @@ def main() -> None:
     recipe, console = load("tiny"), Console(width=110)
     built = build(recipe)
     model = tune.begin(built, 0).train()
-    episodes = _episodes(EPISODES)
+    episodes = of_length("train", STEPS, EPISODES)
     spoken = grammar(recipe)
     whole = [_row(window, spoken, built) for one in episodes for window in spoken.windows(one)]
     single = [_row(window, spoken, built) for one in episodes for window in _by_step(one, spoken)]
@@ -59,18 +59,6 @@ def main() -> None:
     mixed = [_row(window, spoken, built) for one in _mixed(EPISODES) for window in spoken.windows(one)]
     console.print(_packing(model, built, mixed))
     console.print(_loop(recipe))
-
-
-def _episodes(number: int) -> list[Episode]:
-    """Simulated episodes cut to the same number of steps."""
-    found: list[Episode] = []
-    seed = 0
-    while len(found) < number:
-        one = record(task(seed, "train"))
-        if len(one.steps) >= STEPS:
-            found.append(replace(one, steps=one.steps[:STEPS]))
-        seed += 1
-    return found
 
 
 def _mixed(number: int) -> list[Episode]:

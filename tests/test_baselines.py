@@ -15,7 +15,7 @@ from test_evaluation import DONE, EPISODES, HOSTILE, TAP, UP, episode
 
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.language import KINDS, Language
-from uivlm.agents.agent import Agent, AgentError, SideBySide
+from uivlm.agents.agent import Agent, AgentError
 from uivlm.episode import Episode, Screen, Step
 from uivlm.evaluation.baselines import Majority, Nearest, Oracle, RepeatLast, baseline
 from uivlm.evaluation.benchmark import Way, evaluate
@@ -33,14 +33,10 @@ TRAIN = [
 
 
 def right(agent: Agent, episodes: Sequence[Episode], tmp_path: Path, free: bool = False) -> list[bool]:
-    """Which steps are right; several at once or one by one, that is the same."""
-    one, several = (
-        evaluate(agent, episodes, tmp_path / "verdicts.jsonl", QUIET, Way(free, together))
-        for together in (1, 3)
-    )
-    assert [v.said for v in one] == [v.said for v in several]
-    assert all(v.confidence is None for v in one)
-    return [v.correct for v in one]
+    """Which steps are right."""
+    judged = evaluate(agent, episodes, tmp_path / "verdicts.jsonl", QUIET, Way(free))
+    assert all(v.confidence is None for v in judged)
+    return [v.correct for v in judged]
 
 
 def any_action(rng: random.Random) -> Action:
@@ -198,7 +194,6 @@ def test_training_is_read_without_screens(tmp_path: Path) -> None:
 def test_by_name(name: Any, tmp_path: Path) -> None:
     test = any_episodes(12, 3)
     agent = baseline(name, TRAIN, test, 50)
-    assert isinstance(agent, SideBySide)
     assert len(right(agent, test, tmp_path)) == sum(len(one.steps) for one in test)
     decision = agent.act(test[0].history(0))
     assert decision.action == Language(50).parse(decision.words)

@@ -40,9 +40,13 @@ class Several:
 
     words: Callable[[History], str]
     asked: list[list[int]] = field(default_factory=list)
+    forgot: int = 0
 
     def reset(self) -> None:
         pass
+
+    def forget(self) -> None:
+        self.forgot += 1
 
     def act(self, history: History) -> Decision:
         return self.act_all([history])[0]
@@ -69,6 +73,7 @@ def test_side_by_side_is_one_by_one(together: int, free: bool, tmp_path: Path) -
     assert untimed(beside) == untimed(alone)
     assert untimed(read_verdicts(tmp_path / "beside.jsonl")) == untimed(alone)
     assert max(map(len, agent.asked)) == min(together, len(MANY))
+    assert agent.forgot == -(-len(MANY) // together), "once a group"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["alone.jsonl", "beside.jsonl"]
 
 
@@ -169,7 +174,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_evaluation_goes_on_to_the_same_rows(made: Path, free: bool, tmp_path: Path) -> None:
     """The command, SIGKILL as soon as there are rows; then the same run to its end."""
     given, way = wiring.recorded(made / "data", "train"), Way(free, 2)
-    wiring.judge(made / "ckpt", given.episodes, tmp_path / "whole", given.about, way)
+    wiring.judge(
+        made / "ckpt", given.episodes, tmp_path / "whole", wiring.about_run(made / "ckpt", given), way
+    )
     words = ["eval", str(made / "ckpt"), str(made / "data"), "--split", "train", "--together", "2"]
     words += ["--out", str(tmp_path / "cut"), *(["--free"] if free else [])]
     left = tmp_path / "cut" / "verdicts.jsonl.partial"
@@ -181,7 +188,7 @@ def test_a_killed_evaluation_goes_on_to_the_same_rows(made: Path, free: bool, tm
         os.kill(killed.pid, signal.SIGKILL)
     assert not (tmp_path / "cut" / "verdicts.jsonl").exists()
     assert left.read_bytes().count(b"\n") > 2
-    wiring.judge(made / "ckpt", given.episodes, tmp_path / "cut", given.about, way)
+    wiring.judge(made / "ckpt", given.episodes, tmp_path / "cut", wiring.about_run(made / "ckpt", given), way)
     whole, cut = (read_verdicts(tmp_path / name / "verdicts.jsonl") for name in ("whole", "cut"))
     assert untimed(cut) == untimed(whole)
 
@@ -190,7 +197,12 @@ def test_two_processes_judge_alike(made: Path, tmp_path: Path) -> None:
     given = wiring.recorded(made / "data", "train", limit=8)
     alone, two = (
         wiring.judge(
-            made / "ckpt", given.episodes, tmp_path / str(workers), given.about, Way(together=2), workers
+            made / "ckpt",
+            given.episodes,
+            tmp_path / str(workers),
+            wiring.about_run(made / "ckpt", given),
+            Way(together=2),
+            workers,
         )
         for workers in (1, 2)
     )
@@ -205,7 +217,13 @@ def test_a_cluster_judges_alike(made: Path, tmp_path: Path) -> None:
     given = wiring.recorded(made / "data", "train", limit=4)
     here, there = (
         wiring.judge(
-            made / "ckpt", given.episodes, tmp_path / engine, given.about, Way(together=2), 1, engine
+            made / "ckpt",
+            given.episodes,
+            tmp_path / engine,
+            wiring.about_run(made / "ckpt", given),
+            Way(together=2),
+            1,
+            engine,
         )
         for engine in ("pool", "ray")
     )

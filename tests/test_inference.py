@@ -463,6 +463,30 @@ def test_another_grammar_is_refused(saved: Saved) -> None:
     assert load(saved.folder, Grammar(100, 4, 3)).grammar == Grammar(100, 4, 3)
 
 
+def test_a_reset_keeps_what_saves_reading(loaded: Loaded) -> None:
+    """A server resets before each request: no request knows of another, but its prompt's beginning is not read again."""
+    agent, of = VlmAgent(Predictor(loaded, LIMIT)), episode(4, 3)
+    agent.act(of.history(1))
+    agent.reset()
+    assert agent.predictor.kept.latest
+    assert agent.predictor.features.kept
+    agent.forget()
+    assert not agent.predictor.kept.latest
+    assert not agent.predictor.features.kept
+
+
+def test_a_bound_answer_stays_within_its_room(loaded: Loaded) -> None:
+    """What must follow counts, too: the context has no place beyond."""
+    reader = Reader(tokenizer(), config())
+    for limit in range(1, 5):
+        module = Wishing(reader.words("press home"), FIRST + 4)
+        one = Loaded(module, reader, loaded.grammar, loaded.recipe, "wishing")
+        words, action, _ = Predictor(one, limit, bound=True).predict(episode(0, 3).history(0))
+        assert len(reader.words(words)) <= limit
+        assert isinstance(action, NotAnAction) == (limit < len(reader.words("press home")))
+        assert sum(module.read[1:]) <= limit
+
+
 # -- answers from the grammar ---------------------------------------------------------------------------------------
 
 

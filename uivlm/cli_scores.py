@@ -66,9 +66,9 @@ def evaluate(
     folder = out or Path("runs") / "eval" / name
     way = Way(free, together)
     processes = workers or wiring.gpus()
-    verdicts = wiring.judge(ckpt, given.episodes, folder, given.about, way, processes, engine, bound)
-    about = {"checkpoint": wiring.fingerprint(ckpt), **given.about, "free": free, "together": together}
-    about |= {"bound": bound}
+    about = wiring.about_run(ckpt, given, bound)
+    verdicts = wiring.judge(ckpt, given.episodes, folder, about, way, processes, engine, bound)
+    about |= {"free": free, "together": together}
     _report(f"{name} on {split}{', free-running' if free else ''}", name, folder, verdicts, given, about)
     if protocol != "aitw" or with_defects:
         _by_protocols(folder / wiring.VERDICTS, given, [protocol], with_defects)
@@ -93,7 +93,7 @@ def baseline(
     train = wiring.recorded(data, "train", subset).episodes
     agent = make(name, train, given.episodes, given.bins)
     folder = out or Path("runs") / "eval" / name
-    verdicts = evaluate(agent, given.episodes, folder / wiring.VERDICTS, way=Way(free, 64))
+    verdicts = evaluate(agent, given.episodes, folder / wiring.VERDICTS, way=Way(free))
     _report(f"baseline {name} on {split}", name, folder, verdicts, given, {"baseline": name, **given.about})
 
 

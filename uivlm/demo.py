@@ -106,9 +106,9 @@ def _evaluate(checkpoints: dict[str, Path], data: Path, out: Path) -> "dict[str,
     from uivlm.evaluation.metrics import summarise
     from uivlm.evaluation.report_page import write_page
 
-    given = wiring.recorded(data, "test")
+    given, way = wiring.recorded(data, "test"), Way(together=TOGETHER)
     verdicts = {
-        name: wiring.judge(folder, given.episodes, out / folder.name, given.about, Way(together=TOGETHER))
+        name: wiring.judge(folder, given.episodes, out / folder.name, wiring.about_run(folder, given), way)
         for name, folder in checkpoints.items()
     }
     summaries = {name: summarise(each) for name, each in verdicts.items()}

@@ -153,12 +153,16 @@ def judge(
     bound: bool = False,
 ) -> "list[Verdict]":
     """Ask the agent of a checkpoint about every recorded step; the verdicts are written to the folder `out`. Unless it is
-    `bound`, it may say anything, and what is no action is counted."""
+    `bound`, it may say anything, and what is no action is counted. `about`: what `about_run` says, for one to go on with it."""
     from uivlm.evaluation.benchmark import run
 
-    about = {"checkpoint": fingerprint(checkpoint), **about, "bound": bound}
     work = partial(_judged_here, checkpoint, way, workers, bound)
     return run(work, episodes, out / VERDICTS, way, about, workers=workers, engine=engine)
+
+
+def about_run(checkpoint: Path, given: Recorded, bound: bool = False) -> "dict[str, Any]":
+    """Whom it asks about what: checkpoint, data, and whether the agent is bound."""
+    return {"checkpoint": fingerprint(checkpoint), **given.about, "bound": bound}
 
 
 def card(folder: Path, about: "dict[str, Any]") -> "dict[str, Any]":

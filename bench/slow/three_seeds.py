@@ -79,7 +79,9 @@ def _measured(folder: Path, seed: int, name: str) -> dict[str, float]:
         _run("-m", "uivlm", "base", "tiny", "--out", str(checkpoint))
     agent, given = wiring.load_agent(checkpoint), wiring.recorded(data, "test")
     out = folder / "eval" / checkpoint.name
-    verdicts = wiring.judge(checkpoint, given.episodes, out, given.about, Way(together=16))
+    verdicts = wiring.judge(
+        checkpoint, given.episodes, out, wiring.about_run(checkpoint, given), Way(together=16)
+    )
     goals = {one.goal for i in range(TEST) if (one := task(seed * wiring.SEEDS + i, "test")).needs_memory}
     ids = {episode.id for episode in given.episodes if episode.goal in goals}
     remembered = summarise([verdict for verdict in verdicts if verdict.episode in ids])

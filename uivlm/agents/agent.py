@@ -33,6 +33,9 @@ class SideBySide(Agent, Protocol):
     def act_all(self, histories: Sequence[History]) -> list[Decision]:
         """One decision for each, the same as from `act`."""
 
+    def forget(self) -> None:
+        """What is said next depends to the last bit on nothing that was asked before."""
+
 
 class AgentError(RuntimeError):
     """The agent cannot decide: out of reach, or failed. The text says what to do."""

@@ -12,7 +12,7 @@ class VlmAgent:
         self.predictor = predictor
 
     def reset(self) -> None:
-        self.predictor.forget()
+        pass  # there is no plan to forget; what is kept changes the cost alone
 
     def act(self, history: History) -> Decision:
         return self.act_all([history])[0]
@@ -22,3 +22,6 @@ class VlmAgent:
             Decision(action, words, confidence)
             for words, action, confidence in self.predictor.predict_all(histories)
         ]
+
+    def forget(self) -> None:
+        self.predictor.forget()

@@ -17,7 +17,7 @@ from rapidfuzz import fuzz, process
 
 from uivlm.actions.action import Action, Finish, Point, Tap
 from uivlm.actions.language import Language
-from uivlm.agents.agent import AgentError, Decision, SideBySide
+from uivlm.agents.agent import Agent, AgentError, Decision
 from uivlm.episode import Episode, History, Screen
 from uivlm.evaluation.names import Baseline
 
@@ -25,7 +25,7 @@ MIDDLE = Tap(Point(0.5, 0.5))
 Key = tuple[str, int, bytes]  # goal, number of steps before, SHA-256 of the screen
 
 
-def baseline(name: Baseline, train: Sequence[Episode], test: Sequence[Episode], bins: int) -> SideBySide:
+def baseline(name: Baseline, train: Sequence[Episode], test: Sequence[Episode], bins: int) -> Agent:
     """The baseline of that name; it reads only the episodes that it needs."""
     match name:
         case "majority":
@@ -52,9 +52,6 @@ class Majority:
     def act(self, history: History) -> Decision:
         return Decision(self.language.parse(self.words), self.words)
 
-    def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [self.act(history) for history in histories]
-
 
 class RepeatLast:
     """Does again what was done last; first it taps the middle."""
@@ -67,9 +64,6 @@ class RepeatLast:
 
     def act(self, history: History) -> Decision:
         return _decision(self.language, history.steps[-1].action if history.steps else MIDDLE)
-
-    def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [self.act(history) for history in histories]
 
 
 class Nearest:
@@ -96,9 +90,6 @@ class Nearest:
         actions, t = self.done[self.nearest[history.goal]], len(history.steps)
         return _decision(self.language, actions[t] if t < len(actions) else Finish("complete"))
 
-    def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [self.act(history) for history in histories]
-
 
 class Oracle:
     """Says what was recorded on this screen, after as many steps, for this goal; of several such steps, at the first."""
@@ -118,9 +109,6 @@ class Oracle:
         if action is None:
             raise AgentError("the oracle has not seen this step: give it the episodes that it is asked about")
         return _decision(self.language, action)
-
-    def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [self.act(history) for history in histories]
 
 
 def _decision(language: Language, action: Action) -> Decision:

@@ -142,6 +142,8 @@ def judged(agent: Agent, way: Way, group: Group) -> list[Verdict]:
     """The verdicts on all steps of some episodes, episode by episode."""
     ask = _asked(agent, way)
     agent.reset()
+    if isinstance(agent, SideBySide):  # a run that goes on begins its groups as a whole run does
+        agent.forget()
     runs = [_Run(group.first + i, group.episodes[i]) for i in range(len(group.episodes))]
     for t in range(max(len(run.episode.steps) for run in runs)):
         going = [run for run in runs if t < len(run.episode.steps) and not run.over]

@@ -123,6 +123,9 @@ class Predictor:
         if self.speech is None:
             return [token]
         forced, over = self.speech.forced(said.tokens)
+        if len(said.tokens) + len(forced) > said.room:
+            said.why = f"no end within {said.room} tokens"
+            return []
         said.tokens += forced
         if over:  # nothing but the end may follow
             said.why = ""
