@@ -178,11 +178,19 @@ def prepare(folder: Path, episodes: list[Episode], bins: int = 100, validation: 
 
 
 def recipe(base_folder: Path, data: Path, screens: int = 4, **train: Any) -> Recipe:
-    part = {"lr": 1e-2, "batch": 2, "precision": "float32", "weight_decay": 0.0, "report_to": ()} | train
+    """A small run; no processes beside it."""
+    part = {
+        "lr": 1e-2,
+        "batch": 2,
+        "precision": "float32",
+        "weight_decay": 0.0,
+        "report_to": (),
+        "readers": 0,
+    }
     return Recipe(
         "small",
         LlamaVitPart(str(base_folder), Lora(4, 8, 0.0)),
         GrammarPart(100, screens, 3),
         Data(str(data)),
-        Train(**part),
+        Train(**(part | train)),
     )

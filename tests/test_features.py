@@ -34,8 +34,7 @@ def own(root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uivlm.training.sentence_trainer.WORKERS", 0)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
 
@@ -46,10 +45,9 @@ def losses(own: Path, name: str, keep_features: bool = True, **part: Any) -> lis
 
 
 def test_kept_features_train_alike(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uivlm.training.features.WORKERS", 1)
     monkeypatch.setattr("uivlm.training.features.SCREENS", 5)
     monkeypatch.setattr("uivlm.training.features.AHEAD", 1)
-    assert losses(own, "kept") == pytest.approx(losses(own, "seen", keep_features=False), rel=1e-4)
+    assert losses(own, "kept", readers=1) == pytest.approx(losses(own, "seen", keep_features=False), rel=1e-4)
 
 
 def test_a_second_run_takes_the_features_of_the_first(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

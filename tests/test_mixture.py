@@ -59,8 +59,6 @@ def test_episodes_of_all_sources_one_after_the_other(root: Path) -> None:
 
 def test_a_run_on_two_folders(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with kept features: the same losses."""
-    monkeypatch.setattr("uivlm.training.sentence_trainer.WORKERS", 0)
-    monkeypatch.setattr("uivlm.training.features.WORKERS", 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     logs = []
     for keep in (False, True):

@@ -97,7 +97,6 @@ def test_a_packed_run_is_a_padded_one(
     root: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loss and gradient of each step; the adapters move on from the same gradients."""
-    monkeypatch.setattr("uivlm.training.sentence_trainer.WORKERS", 0)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     logs = []
     for pack in (False, True):

@@ -32,6 +32,7 @@ from uivlm.training.checkpoint import base_checkpoint, files
 from uivlm.training.collator import ASIDE, Collator, Row, Windows, order
 from uivlm.training.meter import Meter, Read
 from uivlm.training.progress import newest_state
+from uivlm.training.readers import how, readers
 from uivlm.training.trainer import print_row, train
 from uivlm.training.zero import deepspeed
 
@@ -49,9 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No loader processes: the batches are the same and the tests are faster."""
-    monkeypatch.setattr("uivlm.training.sentence_trainer.WORKERS", 0)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
 
@@ -512,6 +511,21 @@ def test_every_layout_of_qwenvl_gives_the_same_loss_and_gradient(root: Path, tmp
         values = np.array([[line[name] for line in log] for log in logs])
         assert values.shape == (2, 3)
         assert np.allclose(values, values[0], rtol=1e-3), (name, values)
+
+
+def test_readers_beside_the_run_change_nothing(root: Path, tmp_path: Path) -> None:
+    outs = [train(small(root, readers=number, epochs=2.0), tmp_path / str(number)) for number in (0, 2)]
+    assert (outs[0] / "adapter_model.safetensors").read_bytes() == (
+        outs[1] / "adapter_model.safetensors"
+    ).read_bytes()
+
+
+def test_readers_are_no_forks_of_the_run() -> None:
+    """A fork among a training process's threads may hang."""
+    assert how(1)["multiprocessing_context"] == "forkserver"
+    assert how(0) == {"num_workers": 0}
+    assert readers(0) == 0
+    assert 1 <= readers(None) <= 8
 
 
 def test_computing_blocks_again_changes_no_gradient(root: Path, tmp_path: Path, monkeypatch: Any) -> None:

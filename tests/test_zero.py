@@ -25,7 +25,13 @@ RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
 NOTHING = (
     "/dev/null/extensions"  # where a compiler would write: no communication op or optimizer is to be compiled
 )
-SETTINGS = ["train.accumulate=1", "train.precision=float32", "train.epochs=1", "train.keep_features=false"]
+SETTINGS = [
+    "train.accumulate=1",
+    "train.precision=float32",
+    "train.epochs=1",
+    "train.keep_features=false",
+    "train.readers=0",
+]
 SETTINGS += ["model.lora.dropout=0", "train.lr=0.001", "train.warmup=0", "train.report_to=[]"]
 
 needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")

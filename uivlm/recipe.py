@@ -169,6 +169,9 @@ class Train:
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
     offload: bool = False  # optimizer (and weights, zero=3) in the machine's memory instead of the GPU's
     keep_features: bool = False  # each screen is seen once by frozen parts; features stay in DATA/features
+    readers: int | None = (
+        None  # processes that read and encode; None: half of the cores, eight at most; 0: none beside
+    )
     patience: int | None = None  # so many judgements in a row without a better one end a run
     report_to: tuple[str, ...] = ("tensorboard",)  # and what else transformers can report to: "wandb", ...
     seed: int = 0
@@ -180,6 +183,8 @@ class Train:
             raise RecipeError(
                 "train.offload needs DeepSpeed: set train.zero to 1, 2 or 3, or train.offload to false"
             )
+        if self.readers is not None:
+            _at_least("train.readers", self.readers, 0)
         if self.patience is not None:
             _at_least("train.patience", self.patience, 1)
         for name in ("lr", "epochs", "clip"):

@@ -3,7 +3,6 @@
 In: episodes (map-style), a grammar, a reader. Out: batches of tensors as `models.model.Model.forward` takes them.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,6 @@ from uivlm.sentences.encode import IGNORE, encode
 from uivlm.sentences.sentence import Grammar, Window
 from uivlm.training.mixture import Shares
 
-WORKERS = max(1, min(8, (os.cpu_count() or 1) // 2))  # processes that read and encode
 ASIDE = ("kinds", "begins")  # of a batch: for the log, not for the model
 POOL = 32  # optimizer steps among which rows of like length are grouped
 

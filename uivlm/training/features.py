@@ -27,13 +27,17 @@ from uivlm.models.interleave import look_at
 from uivlm.models.model import Reader
 from uivlm.models.vision import sees
 from uivlm.sentences.sentence import Grammar, Picture
-from uivlm.training.collator import WORKERS, Row, encoded
+from uivlm.training.collator import Row, encoded
 from uivlm.training.mixture import Joined
+from uivlm.training.readers import how, readers
 
 SCREENS = 64  # screens a forward of the vision encoder
 AHEAD = 8  # episodes that each process reads in advance
 VERSION = 1  # another one when screens become pixels in another way
 FOLDER, NUMBERS, TOKENS, MADE_OF = "features", "features.bin", "tokens.npz", "made_of.json"
+_Seen = list[
+    tuple[list[int], NDArray[np.float32]]
+]  # of each step: the ids that stand for its screen, its pixels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +92,9 @@ def keep(
     name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
     folder = Path(recipe.data.folder) / FOLDER / name
     if int(os.environ.get("RANK", "0")) == 0 and not folder.exists():
-        _make(folder, module, episodes, reader, made_of)
+        screens = _Screens(episodes, reader)
+        loader = DataLoader(screens, batch_size=None, **how(readers(recipe.train.readers), AHEAD))
+        _make(folder, module, loader, made_of)
     while not folder.exists():  # if the first process fails, the launcher stops this one
         time.sleep(0.1)
     seen = _opened(folder, made_of)
@@ -119,27 +125,23 @@ def _made_of(module: nn.Module, recipe: recipes.Recipe, episodes: Joined) -> dic
 
 
 @torch.inference_mode()
-def _make(folder: Path, module: nn.Module, episodes: Joined, reader: Reader, made_of: dict[str, Any]) -> None:
+def _make(folder: Path, module: nn.Module, loader: DataLoader[_Seen], made_of: dict[str, Any]) -> None:
     """Beside its place first: whoever sees the folder sees all of it."""
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     part.mkdir(parents=True)
     try:
-        _write(part, module, episodes, reader, made_of)
+        _write(part, module, loader, made_of)
         os.replace(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write(
-    folder: Path, module: nn.Module, episodes: Joined, reader: Reader, made_of: dict[str, Any]
-) -> None:
-    total, width = sum(episodes.num_steps), 0
+def _write(folder: Path, module: nn.Module, loader: DataLoader[_Seen], made_of: dict[str, Any]) -> None:
+    assert isinstance(loader.dataset, _Screens)
+    total, width = sum(loader.dataset.episodes.num_steps), 0
     ids: list[list[int]] = []
     lengths: list[int] = []
     waiting: list[NDArray[np.float32]] = []
-    loader = DataLoader(
-        _Screens(episodes, reader), batch_size=None, num_workers=WORKERS, prefetch_factor=AHEAD
-    )
     with (folder / NUMBERS).open("wb") as out, tqdm(total=total, desc="seeing", unit="screen") as bar:
         for screens in loader:
             ids += [one for one, _ in screens]
@@ -163,7 +165,7 @@ def _write(
     (folder / MADE_OF).write_text(json.dumps(made_of, indent=1), "utf-8")
 
 
-class _Screens(Dataset[list[tuple[list[int], NDArray[np.float32]]]]):
+class _Screens(Dataset[_Seen]):
     """Of each step of an episode: the ids that stand for its screen, and its pixels [3, h, w]."""
 
     def __init__(self, episodes: Joined, reader: Reader) -> None:
@@ -172,7 +174,7 @@ class _Screens(Dataset[list[tuple[list[int], NDArray[np.float32]]]]):
     def __len__(self) -> int:
         return len(self.episodes)
 
-    def __getitem__(self, index: int) -> list[tuple[list[int], NDArray[np.float32]]]:
+    def __getitem__(self, index: int) -> _Seen:
         seen = [Picture(step.screen) for step in self.episodes[index].steps]
         return [(self.reader.picture(one), self.reader.pixels(one)) for one in seen]
 

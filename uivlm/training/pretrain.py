@@ -41,6 +41,7 @@ from uivlm.models.bridge_folder import load_base, save_base
 from uivlm.models.llama_vit import LlamaVit, Reader
 from uivlm.sentences.encode import IGNORE
 from uivlm.training.pages import Course, Stream, lessons, shown_words
+from uivlm.training.readers import how
 from uivlm.training.untrained import config, forms_alike, look_alike, tokenizer
 
 SHARP = 20.0  # of the likeness (a cosine) of a patch and a word: only directions count, as in the layers that read them
@@ -165,7 +166,7 @@ def _told(model: LlamaVit, given: Iterable[dict[str, Tensor]], features: list[Te
 
 
 def _drawn(reader: Reader, seed: str, ahead: int) -> Iterator[Drawn]:
-    return iter(DataLoader(Stream(reader, seed), batch_size=None, num_workers=2, prefetch_factor=ahead))
+    return iter(DataLoader(Stream(reader, seed), batch_size=None, **how(2, ahead)))
 
 
 @torch.no_grad()

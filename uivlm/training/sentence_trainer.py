@@ -18,12 +18,13 @@ from uivlm.models import tune
 from uivlm.models.cost import Shape, needed
 from uivlm.models.model import DTYPES, Built, nll
 from uivlm.sentences.encode import IGNORE
-from uivlm.training.collator import ASIDE, WORKERS, Collator, Order, Windows
+from uivlm.training.collator import ASIDE, Collator, Order, Windows
 from uivlm.training.features import Kept
 from uivlm.training.meter import Meter, Read
 from uivlm.training.mixture import Shares
 from uivlm.training.peak import peak
 from uivlm.training.progress import Progress
+from uivlm.training.readers import how, readers
 from uivlm.training.stopping import Patience
 from uivlm.training.validation import judge
 from uivlm.training.zero import deepspeed
@@ -115,8 +116,8 @@ def trainer_of(
     state: Path,
 ) -> SentenceTrainer:
     kept = isinstance(rows, Kept)
-    workers = 0 if kept else WORKERS  # kept rows are ready: a worker would only copy
-    args = arguments(recipe, state, workers, built.recompute)
+    reading = 0 if kept else readers(recipe.train.readers)  # kept rows are ready: a reader would only copy
+    args = arguments(recipe, state, reading, built.recompute)
     trainer = SentenceTrainer(
         model=model,
         args=args,
@@ -137,7 +138,7 @@ def trainer_of(
     return trainer
 
 
-def arguments(recipe: recipes.Recipe, state: Path, workers: int, recompute: bool) -> TrainingArguments:
+def arguments(recipe: recipes.Recipe, state: Path, reading: int, recompute: bool) -> TrainingArguments:
     part = recipe.train
     return TrainingArguments(
         output_dir=str(state),
@@ -156,9 +157,7 @@ def arguments(recipe: recipes.Recipe, state: Path, workers: int, recompute: bool
         **(RECOMPUTE if recompute else {}),
         seed=part.seed,
         use_cpu=not torch.cuda.is_available(),
-        dataloader_num_workers=workers,
-        # forked once, not once an epoch: a fork among the threads of a training process may hang
-        dataloader_persistent_workers=workers > 0,
+        **{f"dataloader_{name}": value for name, value in how(reading).items()},
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
         ddp_find_unused_parameters=False,
