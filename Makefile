@@ -92,7 +92,7 @@ lint: setup ## ruff and mypy
 	.venv/bin/mypy uivlm data_prep recipes
 
 test: setup ## pytest: CPU, no network, a few minutes
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 demo: setup ## the whole path on simulated episodes: data, training, evaluation, an agent on a phone
 	$(if $(OUT),,rm -rf build/demo)

@@ -69,8 +69,9 @@ def _ray(
         ray: Any = import_module("ray")
     except ImportError:
         raise ValueError("--engine ray needs Ray: pip install 'uivlm[cluster]'") from None
-    here = None if os.environ.get("RAY_ADDRESS") else workers
-    ray.init(num_cpus=here, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    named = os.environ.get("RAY_ADDRESS")
+    where: dict[str, Any] = {"address": named} if named else {"address": "local", "num_cpus": workers}
+    ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
     def one(job: Job) -> Result:  # Ray takes functions alone, and calls its workers by their names
         return work(job)
