@@ -28,7 +28,7 @@ from zlib_ng import zlib_ng
 from data_prep.__main__ import prepare
 from data_prep.aitw import parse_record, to_example
 from data_prep.example import parse_example
-from data_prep.formats.aitw import SUBSETS, find
+from data_prep.formats.aitw import find
 from data_prep.record import Record
 from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
@@ -38,7 +38,7 @@ from uivlm.episode import Element
 from uivlm.sentences.store import encode_image
 
 SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 3  # records a shard, steps an episode
-COPIES = 25  # of the shards, for two workers: these take seconds to start
+COPIES = 25  # of the shards: what a run costs once, its page and its workers' start, is little beside them
 HEIGHT, WIDTH = 732, 412  # pixels
 LETTERS = list("etaoinshrdlucmfwypvbgkjqxzETAOINSRDLC0123456789.,-")
 FONTS = [ImageFont.load_default(size) for size in range(11, 17)]
@@ -61,22 +61,21 @@ def main() -> None:
             peaks = list(
                 pool.map(_peak, (shards[0], long), (out / "short", out / "long"))
             )  # first: a big parent would count
-        source = _more(shards, folder / "source", SUBSETS)
+        source = _more(shards, folder / "source")
         runs = [_run(shards, source, out) for _ in range(RUNS)]
-        many = _more(shards, folder / "many", [f"copy{i}" for i in range(COPIES)])
-        two = _two_workers(many, out) if cores > 1 and load < cores - 1.5 else None
+        two = (_two_workers(source, out), _two_cores(shards)) if cores > 1 and load < cores - 1.5 else None
     best = {what: np.min([run[what] for run in runs], axis=0) for what in runs[0]}
     console.print(_table(best))
-    ratio = f"{two:.2f}" if two else "not measured"
+    ratio = "{:.2f}, the floor's parts in two processes: {:.2f}".format(*two) if two else "not measured"
     console.print(f"two workers / one: {ratio} ({cores} cores, load {load:.1f} at the start)")
     console.print(f"a worker's memory: {peaks[0]:.0f} MB, on a shard {SHARDS} times as long {peaks[1]:.0f}")
 
 
-def _more(shards: Sequence[Path], source: Path, subsets: Sequence[str]) -> Path:
-    """A folder that holds every shard once a subset: more to measure, nothing more to draw."""
+def _more(shards: Sequence[Path], source: Path) -> Path:
+    """A folder that holds every shard COPIES times: more to measure, nothing more to draw."""
     source.mkdir()
-    for shard, subset in product(shards, subsets):
-        (source / shard.name.replace("general", subset)).symlink_to(shard)
+    for shard, copy in product(shards, range(COPIES)):
+        (source / shard.name.replace("general", f"copy{copy}")).symlink_to(shard)
     return source
 
 
@@ -132,8 +131,8 @@ def _run(shards: Sequence[Path], source: Path, out: Path) -> dict[str, Times]:
             took["checksum"] += _timed(google_crc32c.value, data)
             took["parse"] += _timed(parse_example, data)
             took["encode"] += _timed(encode_image, pixels, "jpeg")
-    took[WHOLE] = _timed(prepare, source, out / "whole") / len(SUBSETS)
-    took[PASS_1] = _timed(_pass_1, source, out / "pass 1") / len(SUBSETS)
+    took[WHOLE] = _timed(prepare, source, out / "whole") / COPIES
+    took[PASS_1] = _timed(_pass_1, source, out / "pass 1") / COPIES
     if find_spec("tfrecord"):  # in a process of its own: ours has told malloc what to keep
         with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
             took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
@@ -178,6 +177,24 @@ def _two_workers(source: Path, out: Path) -> float:
     for i, workers in enumerate((1, 2, 1, 2)):
         wall[workers] += _timed(partial(prepare, workers=workers), source, out / f"{i}")[1]
     return wall[1] / wall[2]
+
+
+def _two_cores(shards: Sequence[Path]) -> float:
+    """How many times as fast this machine lets two processes be that share nothing."""
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        wall = {}
+        for processes in (2, 1, 2, 1):  # the first pair starts them
+            began = time.perf_counter()
+            list(pool.map(_parts, [shards] * processes))
+            wall[processes] = time.perf_counter() - began
+    return 2 * wall[1] / wall[2]
+
+
+def _parts(shards: Sequence[Path]) -> None:
+    """The floor's parts, for several times the shards."""
+    for shard in [*shards] * RUNS:
+        for data in read_records(shard):
+            encode_image(parse_record(data).pixels, "jpeg")
 
 
 def _peak(shard: Path, out: Path) -> float:

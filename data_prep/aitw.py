@@ -130,7 +130,7 @@ class _Fields:
         return bytes(self.values(key, bytes, 1)[0])  # type: ignore[arg-type]
 
     def text(self, key: str) -> str:
-        return self.decode(key, self.blob(key))
+        return self.decode(key, [self.blob(key)])[0]
 
     def point(self, key: str) -> tuple[float, float]:
         y, x = self.values(key, float, 2)
@@ -142,9 +142,12 @@ class _Fields:
             raise self.bad(key, f"it holds {type(values[0]).__name__}, not {kind.__name__}")
         return values
 
-    def decode(self, key: str, raw: bytes) -> str:
+    def texts(self, key: str) -> list[str]:
+        return self.decode(key, self.many(key, bytes))
+
+    def decode(self, key: str, raw: Values) -> list[str]:
         try:
-            return raw.decode()
+            return [str(one, "utf-8") for one in raw]  # type: ignore[arg-type]
         except UnicodeDecodeError as error:
             raise self.bad(key, f"its text is not UTF-8 ({error.reason} at byte {error.start})") from None
 
@@ -162,16 +165,10 @@ def _pixels(fields: _Fields) -> NDArray[np.uint8]:
 
 def _elements(fields: _Fields) -> tuple[Element, ...]:
     where, what, which = (f"image/ui_annotations_{name}" for name in ("positions", "text", "ui_types"))
-    numbers = [float(number) for number in fields.many(where, float)]
-    texts = [fields.decode(what, bytes(raw)) for raw in fields.many(what, bytes)]  # type: ignore[arg-type]
-    kinds = [fields.decode(which, bytes(raw)) for raw in fields.many(which, bytes)]  # type: ignore[arg-type]
+    numbers, texts, kinds = fields.many(where, float), fields.texts(what), fields.texts(which)
     if len(numbers) != 4 * len(texts) or len(texts) != len(kinds):
         raise fields.bad(
             where,
             f"{len(numbers)} numbers, {len(texts)} texts and {len(kinds)} types are not 4, 1 and 1 a box",
         )
-    boxes = zip(*(numbers[i::4] for i in range(4)), strict=True)
-    return tuple(
-        Element(y, x, height, width, text, kind)
-        for (y, x, height, width), text, kind in zip(boxes, texts, kinds, strict=True)
-    )
+    return tuple(map(Element, *(numbers[i::4] for i in range(4)), texts, kinds))
