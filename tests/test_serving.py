@@ -27,11 +27,11 @@ from uivlm.episode import Element, History, Screen, Step
 from uivlm.loop import run_episode
 from uivlm.serving import server as serving_server
 from uivlm.serving.client import RemoteAgent
+from uivlm.serving.pictures import MOST_PIXELS, Pictures
 from uivlm.serving.server import app, serve, serving
+from uivlm.serving.strict import WireError
 from uivlm.serving.wire import (
-    MOST_PIXELS,
     MOST_STEPS,
-    WireError,
     read_decision,
     read_history,
     write_decision,
@@ -119,13 +119,13 @@ def test_histories_come_back_the_same(steps):
     draw = random.Random(steps)
     for _ in range(20):
         history = any_history(draw, steps)
-        assert same(read_history(write_history(history)), history)
+        assert same(read_history(write_history(history), Pictures()), history)
 
 
 def test_numbers_of_numpy_are_written_exactly():
     at = Point(np.float32(0.1), np.float64(1) / 3)
     history = History("g", (Step(screen(1), Tap(at)),), screen(2))
-    back = read_history(write_history(history)).steps[0].action.at
+    back = read_history(write_history(history), Pictures()).steps[0].action.at
     assert (back.y, back.x) == (float(np.float32(0.1)), 1 / 3)
 
 
@@ -133,7 +133,7 @@ def test_decisions_come_back_the_same():
     for _ in range(300):
         action = DRAW.choice([any_action(DRAW), NotAnAction(DRAW.choice(TEXTS), "reason \ud800")])
         decision = Decision(action, DRAW.choice(TEXTS), DRAW.choice([None, 0.0, 0.25, 1.0]))
-        assert read_decision(write_decision(decision)) == decision
+        assert read_decision(write_decision(decision, (30, 20), {"took_ms": 1.5})) == decision
 
 
 def message(**changed):
@@ -209,7 +209,7 @@ def test_hostile_histories_get_a_sentence(name):
     body = HOSTILE[name]
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(WireError):
-        read_history(body)
+        read_history(body, Pictures())
     agent = ReadsEverything()
     with TestClient(app(agent, "tiny")) as client:
         answer = client.post("/act", content=body, headers={"content-type": "application/json"})
@@ -226,7 +226,8 @@ def test_hostile_histories_get_a_sentence(name):
 
 def test_sentences_say_where():
     for body, sentence in (
-        (with_png(png(60_000, 60_000)), f"screen.png has 60000 x 60000 pixels: at most {MOST_PIXELS}"),
+        (with_png(png(6_000, 6_000)), f"screen.png has 6000 x 6000 pixels: at most {MOST_PIXELS}"),
+        (with_png(png(60_000, 60_000)), "screen.png has too many pixels"),
         (
             with_action({"kind": "tap", "at": {"y": "0.5", "x": 0.5}}),
             r"steps\[0\].action.at.y is of type str",
@@ -234,7 +235,7 @@ def test_sentences_say_where():
         (message(more=1), "the history has more, which nobody reads"),
     ):
         with pytest.raises(WireError, match=sentence):
-            read_history(json.dumps(body))
+            read_history(json.dumps(body), Pictures())
 
 
 def test_random_damage_is_only_ever_a_wire_error():
@@ -245,7 +246,7 @@ def test_random_damage_is_only_ever_a_wire_error():
             whole[:at] + DRAW.choice(["", "\\", '"', "}", "null", "0", "A"]) + whole[at + DRAW.randrange(4) :]
         )
         with suppress(WireError):
-            assert isinstance(read_history(damaged), History)
+            assert isinstance(read_history(damaged, Pictures()), History)
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -441,6 +442,8 @@ def answering(body: bytes, status: int = 200):
         b'{"action": {"kind": "finish", "status": "done"}, "words": "", "confidence": null}',
         b'{"action": {"kind": "finish", "status": "complete"}, "words": "", "confidence": 2}',
         b'{"action": {"kind": "finish", "status": "complete"}, "words": ""}',
+        b'{"action": {"kind": "finish", "status": "done"}, "words": "", "confidence": null, "gesture": null, "timings": {}}',
+        b'{"action": {"kind": "finish", "status": "complete"}, "words": "", "confidence": 2, "gesture": null, "timings": {}}',
     ],
 )
 def test_an_answer_that_is_no_decision_is_an_agent_error(body):

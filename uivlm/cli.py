@@ -6,6 +6,7 @@ each verb loads only what it needs. The verbs that score are in `cli_scores.py`.
 Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
 """
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -147,8 +148,13 @@ def export(
 @app.command()
 def serve(
     ckpt: Checkpoint,
-    host: Annotated[str, typer.Option(help="Address to listen at; there is no password.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; beyond this machine clients need UIVLM_TOKEN.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    keep: Annotated[
+        int, typer.Option(min=1, help="Conversations kept in memory, to read only what is new.")
+    ] = 8,
 ) -> None:
     """Put a checkpoint's agent behind HTTP, until Ctrl-C."""
     from uivlm import wiring
@@ -156,9 +162,10 @@ def serve(
     from uivlm.recipe import to_dict
     from uivlm.serving.server import serve as run_server
 
-    agent = wiring.load_agent(ckpt)
+    agent = wiring.load_agent(ckpt, keep)
     grammar = to_dict(read_recipe(ckpt))["grammar"]
-    run_server(agent, ckpt.resolve().name, grammar, host, port, lambda url: say(f"serving at {url}"))
+    token = os.environ.get("UIVLM_TOKEN")
+    run_server(agent, ckpt.resolve().name, grammar, host, port, token, lambda url: say(f"serving at {url}"))
 
 
 @app.command()

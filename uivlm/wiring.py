@@ -35,7 +35,7 @@ def open_agent(where: str) -> "Iterator[Agent]":
     if where.startswith(("http://", "https://")):
         from uivlm.serving.client import RemoteAgent
 
-        with RemoteAgent(where) as remote:
+        with RemoteAgent(where, token=os.environ.get("UIVLM_TOKEN")) as remote:
             remote.health()  # an address where nobody answers is known before the phone is touched
             yield remote
     else:

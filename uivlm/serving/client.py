@@ -1,45 +1,52 @@
 """An agent that is somewhere else: RemoteAgent sends each history to a server and is an Agent like any other."""
 
+from weakref import WeakKeyDictionary
+
 import httpx
 
 from uivlm.agents.agent import AgentError, Decision
 from uivlm.episode import History, Screen
-from uivlm.serving.wire import WireError, read_decision, write_history
+from uivlm.serving.strict import WireError
+from uivlm.serving.wire import Packed, read_decision, write_history
+
+UNKNOWN = 409  # a screen was named that the server has dropped
 
 
 class RemoteAgent:
-    """The agent that `uivlm serve` put behind a URL."""
+    """The agent that `uivlm serve` put behind a URL. Each screen is packed and sent once; later it is named."""
 
-    def __init__(self, url: str, timeout_s: float = 300.0) -> None:
+    def __init__(self, url: str, timeout_s: float = 300.0, token: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{url!r} is no address of a server: it must begin with http:// or https://")
         self.url = url.rstrip("/")
+        headers = {"authorization": f"Bearer {token}"} if token else {}
         try:
             # No proxy: a server of one's own is meant.
-            self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=False)
+            self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=False, headers=headers)
         except httpx.InvalidURL as error:
             raise ValueError(f"{url!r} is no address of a server: {error}") from None
-        self._pictures: dict[int, str] = {}  # screen's identity -> its PNG
-        self._screens: tuple[Screen, ...] = ()  # keeps those screens alive: no identity is given twice
+        self._packed: WeakKeyDictionary[Screen, Packed] = WeakKeyDictionary()
+        self._known: frozenset[str] = frozenset()  # digests of the pictures that the server has
 
     def reset(self) -> None:
-        """The server keeps nothing: only the pictures that were made for sending are dropped."""
-        self._pictures, self._screens = {}, ()
+        """The server keeps nothing that matters."""
+        self._known = frozenset()
 
     def act(self, history: History) -> Decision:
-        message = write_history(history, self._pictures)
+        answer = self._send("POST", "/act", write_history(history, self._pack, self._known))
+        if answer.status_code == UNKNOWN:
+            answer = self._send("POST", "/act", write_history(history, self._pack))
         screens = (*(step.screen for step in history.steps), history.screen)
-        self._pictures = {id(screen): self._pictures[id(screen)] for screen in screens}
-        self._screens = screens
-        answer = self._ask("POST", "/act", message)
         try:
-            return read_decision(answer.content)
+            decision = read_decision(self._fine(answer).content)
         except WireError as error:
             raise AgentError(f"the server at {self.url} sent no decision: {error}") from error
+        self._known = frozenset(self._pack(screen).sha256 for screen in screens)
+        return decision
 
     def health(self) -> dict[str, object]:
         """{"status", "checkpoint", "grammar"} of the server."""
-        answer = self._ask("GET", "/health")
+        answer = self._fine(self._send("GET", "/health"))
         try:
             health = answer.json()
         except ValueError:
@@ -57,16 +64,23 @@ class RemoteAgent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, method: str, path: str, message: str | None = None) -> httpx.Response:
+    def _pack(self, screen: Screen) -> Packed:
+        if screen not in self._packed:
+            self._packed[screen] = Packed.of(screen)
+        return self._packed[screen]
+
+    def _send(self, method: str, path: str, message: str | None = None) -> httpx.Response:
         headers = {} if message is None else {"content-type": "application/json"}
         try:
-            answer = self._http.request(method, path, content=message, headers=headers)
+            return self._http.request(method, path, content=message, headers=headers)
         except httpx.TimeoutException:
             raise AgentError(f"the agent at {self.url} did not answer in time") from None
         except httpx.HTTPError as error:
             raise AgentError(
                 f"no agent answers at {self.url} ({error}): start one with `uivlm serve`"
             ) from error
+
+    def _fine(self, answer: httpx.Response) -> httpx.Response:
         if answer.status_code != 200:
             raise AgentError(f"the agent at {self.url} refused ({answer.status_code}): {answer.text[:500]}")
         return answer

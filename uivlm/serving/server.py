@@ -1,64 +1,124 @@
-"""An agent behind HTTP, on this machine only: histories in, decisions out.
+"""An agent behind HTTP: histories in, decisions out; nothing is kept between two requests but what saves time.
 
-    POST /act      a history as JSON -> the decision as JSON; nothing is kept between two requests
-    GET  /health   {"status": "ok", "checkpoint": name, "grammar": {...}}
+    POST /act                   a history -> the decision (`wire.py`)
+    POST /v1/chat/completions   the same as OpenAI's chat (`chat.py`); GET /v1/models names the model
+    GET  /health                {"status": "ok", "checkpoint": name, "grammar": {...}}
+    GET  /metrics               counts and times for Prometheus; GET /openapi.json describes it all
 
-Errors are one sentence of plain text: 4xx where the request is wrong, 500 where the agent failed.
+Errors are one sentence of plain text: 4xx where the request is wrong, 500 where the agent failed, 503 where there is too much to do.
 """
 
+import asyncio
 import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, TypeVar
 
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from uivlm.actions.language import Language
 from uivlm.agents.agent import Agent
-from uivlm.serving.wire import WireError, read_history, write_decision
+from uivlm.episode import History
+from uivlm.serving.chat import models, read_chat, stream_chat, write_chat
+from uivlm.serving.pictures import Pictures
+from uivlm.serving.schema import CHAT, DECISION, HISTORY, REFUSED, asked
+from uivlm.serving.strict import WireError
+from uivlm.serving.turns import Answer, Turns
+from uivlm.serving.walls import Counts, Walls
+from uivlm.serving.wire import UnknownScreenError, read_history, write_decision
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 128 * 1024 * 1024  # of one request
+BODY_S, ANSWER_S = 60, 120  # seconds for a body to come, and for a decision
+MOST_REQUESTS = 128  # at once; more are told to come again
+READERS = 4  # bodies that are read at once: their pictures may be large
+PATHS = frozenset({"/act", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/openapi.json"})
+LOOPBACK = ("127.0.0.1", "localhost")
+Read = TypeVar("Read")
 
 
-def app(agent: Agent, name: str, grammar: Mapping[str, object] | None = None) -> FastAPI:
-    """The application of one agent. Requests wait for each other: an agent decides one thing at a time."""
-    server = FastAPI(title=f"uivlm {name}", docs_url=None, redoc_url=None, openapi_url=None)
-    turn = threading.Lock()
-    health = json.dumps({"status": "ok", "checkpoint": name, "grammar": dict(grammar or {})})
+def app(
+    agent: Agent, name: str, grammar: Mapping[str, object] | None = None, token: str | None = None
+) -> FastAPI:
+    """The application of one agent. `token`: what clients have to bring."""
+    told = dict(grammar or {})
+    turns, pictures, counts, readers = Turns(agent), Pictures(), Counts(), CapacityLimiter(READERS)
+    language = Language(int(str(told["bins"]))) if "bins" in told else Language()
+    health = json.dumps({"status": "ok", "checkpoint": name, "grammar": told})
+    since = int(time.time())
 
-    def decide(body: bytes) -> str:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await to_thread.run_sync(turns.close)
+
+    server = FastAPI(title=f"uivlm {name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+    server.add_middleware(Walls, counts=counts, paths=PATHS, token=token, most=MOST_REQUESTS)
+
+    async def read(request: Request, reader: Callable[[bytes], Read]) -> Read:
+        body = await _body(request)
         try:
-            history = read_history(body)
+            return await to_thread.run_sync(reader, body, limiter=readers)
+        except UnknownScreenError as error:
+            raise HTTPException(409, str(error)) from None
         except WireError as error:
             raise HTTPException(422, str(error)) from None
-        try:
-            with turn:
-                agent.reset()  # no request knows of another
-                return write_decision(agent.act(history))
-        except Exception as error:  # the sentence must not leak paths; the log has the rest
-            log.exception("the agent failed")
-            raise HTTPException(
-                500, f"the agent failed ({type(error).__name__}): see the server's log"
-            ) from None
+
+    async def decide(request: Request, history: History) -> Answer:
+        answer = await _answer(request, turns, history)
+        counts.decisions.labels(type(answer.decision.action).__name__).inc()
+        counts.waited.observe(answer.waited)
+        counts.took.observe(answer.took)
+        counts.together.observe(answer.together)
+        return answer
 
     @server.get("/health")
     def get_health() -> Response:
         return Response(health, media_type="application/json")
 
-    @server.post("/act")
+    @server.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSED[401]})
+    def get_metrics() -> Response:
+        return Response(generate_latest(counts.registry), media_type="text/plain; version=0.0.4")
+
+    @server.get("/v1/models", responses={401: REFUSED[401]})
+    def get_models() -> dict[str, object]:
+        return models(name, since)
+
+    described = {"description": "the decision", "content": {"application/json": {"schema": DECISION}}}
+
+    @server.post("/act", openapi_extra=asked(HISTORY), responses={200: described, **REFUSED})
     async def post_act(request: Request) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":  # also keeps web pages of other origins out
-            raise HTTPException(415, "the history has to come as application/json")
-        decision = await run_in_threadpool(decide, await _body(request))
-        return Response(decision, media_type="application/json")
+        history = await read(request, lambda body: read_history(body, pictures))
+        answer = await decide(request, history)
+        timings = {
+            "waited_ms": round(1000 * answer.waited, 3),
+            "took_ms": round(1000 * answer.took, 3),
+            "together": answer.together,
+        }
+        height, width = history.screen.pixels.shape[:2]
+        written = write_decision(answer.decision, (height, width), timings)
+        return Response(written, media_type="application/json")
+
+    @server.post("/v1/chat/completions", openapi_extra=asked(CHAT), responses=REFUSED)
+    async def post_chat(request: Request) -> Response:
+        chat = await read(request, lambda body: read_chat(body, language, pictures))
+        if chat.model != name:
+            raise HTTPException(404, f"there is no model {chat.model[:80]!r} here: it is called {name!r}")
+        answer = await decide(request, chat.history)
+        if chat.stream:
+            return StreamingResponse(stream_chat(answer.decision, name), media_type="text/event-stream")
+        return Response(write_chat(answer.decision, name), media_type="application/json")
 
     @server.exception_handler(StarletteHTTPException)
     async def sentence(request: Request, error: StarletteHTTPException) -> Response:
@@ -70,12 +130,47 @@ def app(agent: Agent, name: str, grammar: Mapping[str, object] | None = None) ->
 
 
 async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # also keeps web pages of other origins out
+        raise HTTPException(415, "the body has to come as application/json")
     parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        if len(parts) > MOST_BYTES:
-            raise HTTPException(413, f"the history has more than {MOST_BYTES} bytes")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                parts += part
+                if len(parts) > MOST_BYTES:
+                    raise HTTPException(413, f"the body has more than {MOST_BYTES} bytes")
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not come within {BODY_S} seconds") from None
     return bytes(parts)
+
+
+async def _answer(request: Request, turns: Turns, history: History) -> Answer:
+    """When its turn has come. Who hangs up is thought of no more."""
+    answer = asyncio.wrap_future(turns.ask(history))
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        waited_for: set[asyncio.Future[Any]] = {answer, gone}
+        await asyncio.wait(waited_for, timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+    if not answer.done():
+        answer.cancel()
+        if gone.done():
+            raise HTTPException(499, "the client has gone")  # for the counts: nobody reads it
+        raise HTTPException(503, f"there was no decision within {ANSWER_S} seconds", {"retry-after": "10"})
+    try:
+        return answer.result()
+    except asyncio.CancelledError:
+        raise HTTPException(503, "the server is stopping") from None
+    except Exception as error:  # the sentence must not leak paths; the log has the rest
+        log.exception("the agent failed")
+        raise HTTPException(500, f"the agent failed ({type(error).__name__}): see the server's log") from None
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def serve(
@@ -84,12 +179,21 @@ def serve(
     grammar: Mapping[str, object] | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
+    token: str | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until Ctrl-C. Port 0 takes a free one; `ready` gets the URL as soon as requests may come."""
+    """Serve until Ctrl-C. Port 0 takes a free one; `ready` gets the URL as soon as requests may come.
+
+    ValueError where it would listen beyond this machine without a token.
+    """
+    if host not in LOOPBACK and not token:
+        raise ValueError(
+            f"{host} can be reached by others, who could then ask this agent: set UIVLM_TOKEN to a secret that clients have to "
+            "bring, or leave --host out"
+        )
     with _listening(host, port) as line, suppress(KeyboardInterrupt):
         (ready or _announce)(_url(line))
-        _uvicorn(app(agent, name, grammar)).run(sockets=[line])
+        _uvicorn(app(agent, name, grammar, token), host).run(sockets=[line])
 
 
 def _announce(url: str) -> None:
@@ -97,10 +201,12 @@ def _announce(url: str) -> None:
 
 
 @contextmanager
-def serving(agent: Agent, name: str, grammar: Mapping[str, object] | None = None) -> Iterator[str]:
+def serving(
+    agent: Agent, name: str, grammar: Mapping[str, object] | None = None, token: str | None = None
+) -> Iterator[str]:
     """The URL of a server on a free port, in a thread that ends with the block."""
     with _listening("127.0.0.1", 0) as line:
-        server = _uvicorn(app(agent, name, grammar))
+        server = _uvicorn(app(agent, name, grammar, token), "127.0.0.1")
         thread = threading.Thread(target=server.run, kwargs={"sockets": [line]}, name="serving")
         thread.start()
         try:
@@ -110,7 +216,9 @@ def serving(agent: Agent, name: str, grammar: Mapping[str, object] | None = None
             thread.join()
 
 
-def _uvicorn(server: FastAPI) -> uvicorn.Server:
+def _uvicorn(server: FastAPI, host: str) -> uvicorn.Server:
+    if host in LOOPBACK:  # a web page whose name was bent to this address says its own name
+        server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK))
     return uvicorn.Server(
         uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=5, server_header=False)
     )
@@ -118,7 +226,7 @@ def _uvicorn(server: FastAPI) -> uvicorn.Server:
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), backlog=64)
+        return socket.create_server((host, port), backlog=256)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ValueError(f"cannot serve at {host}:{port}: {reason}; choose another --port") from error

@@ -1,0 +1,100 @@
+"""Who waits for the agent: histories in, answers out. Those that wait together are answered side by side, in one forward.
+
+One thread asks the agent; what came first is answered first. A history that nobody waits for any more is left out, and one that fails
+harms no other.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from uivlm.agents.agent import Agent, Decision, SideBySide
+from uivlm.episode import History
+
+TOGETHER = 8  # most histories that are answered side by side
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    decision: Decision
+    waited: float  # seconds until the agent was asked
+    took: float  # seconds that it thought
+    together: int  # histories that it thought of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    history: History
+    answer: "Future[Answer]" = field(default_factory=Future)
+    came: float = field(default_factory=time.perf_counter)
+
+
+class Turns:
+    """Safe to share by threads, and the only one that asks the agent."""
+
+    def __init__(self, agent: Agent, together: int = TOGETHER) -> None:
+        self.agent = agent
+        self.together = together if isinstance(agent, SideBySide) else 1
+        self._waiting: deque[_Turn] = deque()
+        self._changed = threading.Condition()
+        self._open = True
+        self._thread = threading.Thread(target=self._work, name="turns", daemon=True)
+        self._thread.start()
+
+    def ask(self, history: History) -> "Future[Answer]":
+        """Its answer, when its turn has come. Cancelled, it is never thought of; closed turns cancel all."""
+        turn = _Turn(history)
+        with self._changed:
+            if self._open:
+                self._waiting.append(turn)
+                self._changed.notify()
+            else:
+                turn.answer.cancel()
+        return turn.answer
+
+    def close(self) -> None:
+        """What is thought of is still answered."""
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while taken := self._next():
+            self._answer([turn for turn in taken if turn.answer.set_running_or_notify_cancel()])
+
+    def _next(self) -> list[_Turn]:
+        """Those whose turn it is; none when all is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or not self._open)
+            if not self._open:
+                for turn in self._waiting:
+                    turn.answer.cancel()
+                return []
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self.together))]
+
+    def _answer(self, turns: Sequence[_Turn]) -> None:
+        if not turns:
+            return
+        began = time.perf_counter()
+        try:
+            decisions = self._decide([turn.history for turn in turns])
+        except Exception as error:  # the caller's to tell
+            if len(turns) == 1:
+                turns[0].answer.set_exception(error)
+            else:
+                for turn in turns:
+                    self._answer([turn])
+            return
+        took = time.perf_counter() - began
+        for turn, decision in zip(turns, decisions, strict=True):
+            turn.answer.set_result(Answer(decision, began - turn.came, took, len(turns)))
+
+    def _decide(self, histories: Sequence[History]) -> list[Decision]:
+        self.agent.reset()  # no history knows of another
+        if isinstance(self.agent, SideBySide):
+            return self.agent.act_all(histories)
+        return [self.agent.act(history) for history in histories]
