@@ -96,18 +96,24 @@ def asked(schema: Schema) -> Schema:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
+_WHY = {
+    400: "the request is broken, or its Host is not this server",
+    401: "the token is missing or wrong",
+    404: "no such model",
+    408: "the body did not come in time",
+    409: "a screen was named that is not kept here: send it",
+    413: "the body is too large",
+    415: "the body is no application/json",
+    422: "the body cannot be read: one sentence says why",
+    500: "the agent failed",
+    503: "too many requests, too long a wait, or the server is stopping",
+}
+_SENTENCE: Schema = {"text/plain": {"schema": {"type": "string"}}}
+_ERROR = _object(error=_object(message={"type": "string"}, type={"type": "string"}))
 REFUSED: dict[int | str, Schema] = {
-    status: {"description": why, "content": {"text/plain": {"schema": {"type": "string"}}}}
-    for status, why in (
-        (400, "the request is broken, or its Host is not this server"),
-        (401, "the token is missing or wrong"),
-        (404, "no such model"),
-        (408, "the body did not come in time"),
-        (409, "a screen was named that is not kept here: send it"),
-        (413, "the body is too large"),
-        (415, "the body is no application/json"),
-        (422, "the body cannot be read: one sentence says why"),
-        (500, "the agent failed"),
-        (503, "too many requests, too long a wait, or the server is stopping"),
-    )
+    status: {"description": why, "content": _SENTENCE} for status, why in _WHY.items()
+}
+REFUSED_CHAT: dict[int | str, Schema] = {
+    status: {"description": why, "content": {"application/json": {"schema": _ERROR}}}
+    for status, why in _WHY.items()
 }

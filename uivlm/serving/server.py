@@ -5,7 +5,7 @@
     GET  /health                {"status": "ok", "checkpoint": name, "grammar": {...}}
     GET  /metrics               counts and times for Prometheus; GET /openapi.json describes it all
 
-Errors are one sentence of plain text: 4xx where the request is wrong, 500 where the agent failed, 503 where there is too much to do.
+Errors are one sentence (plain text; of /v1 in OpenAI's form): 4xx where the request is wrong, 500 where the agent failed, 503 where there is too much to do.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from uivlm.agents.agent import Agent
 from uivlm.episode import History
 from uivlm.serving.chat import models, read_chat, stream_chat, write_chat
 from uivlm.serving.pictures import Pictures
-from uivlm.serving.schema import CHAT, DECISION, HISTORY, REFUSED, asked
+from uivlm.serving.schema import CHAT, DECISION, HISTORY, REFUSED, REFUSED_CHAT, asked
 from uivlm.serving.strict import WireError
 from uivlm.serving.turns import Answer, Turns
-from uivlm.serving.walls import Counts, Walls
+from uivlm.serving.walls import Counts, Walls, refusal
 from uivlm.serving.wire import UnknownScreenError, read_history, write_decision
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def app(
     def get_metrics() -> Response:
         return Response(generate_latest(counts.registry), media_type="text/plain; version=0.0.4")
 
-    @server.get("/v1/models", responses={401: REFUSED[401]})
+    @server.get("/v1/models", responses={401: REFUSED_CHAT[401]})
     def get_models() -> dict[str, object]:
         return models(name, since)
 
@@ -110,7 +110,7 @@ def app(
         written = write_decision(answer.decision, (height, width), timings)
         return Response(written, media_type="application/json")
 
-    @server.post("/v1/chat/completions", openapi_extra=asked(CHAT), responses=REFUSED)
+    @server.post("/v1/chat/completions", openapi_extra=asked(CHAT), responses=REFUSED_CHAT)
     async def post_chat(request: Request) -> Response:
         chat = await read(request, lambda body: read_chat(body, language, pictures))
         if chat.model != name:
@@ -122,9 +122,7 @@ def app(
 
     @server.exception_handler(StarletteHTTPException)
     async def sentence(request: Request, error: StarletteHTTPException) -> Response:
-        return PlainTextResponse(
-            str(error.detail).encode("utf-8", "backslashreplace"), error.status_code, error.headers
-        )
+        return refusal(request.url.path, error.status_code, str(error.detail), error.headers)
 
     return server
 

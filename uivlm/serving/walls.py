@@ -2,10 +2,11 @@
 
 import hmac
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = ("/health",)  # needs no token
@@ -29,6 +30,14 @@ class Counts:
         self.together = Histogram(
             "together", "Histories that were thought of side by side.", buckets=(1, 2, 4, 8, 16), **told
         )
+
+
+def refusal(path: str, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
+    """One sentence; where OpenAI's clients ask, in the form in which they look for it."""
+    told = sentence.encode("utf-8", "backslashreplace").decode()
+    if path.startswith("/v1/"):
+        return JSONResponse({"error": {"message": told, "type": "invalid_request_error"}}, status, headers)
+    return PlainTextResponse(told, status, dict(headers or {}))
 
 
 class Walls:
@@ -70,17 +79,13 @@ class Walls:
             self.counts.requests.labels(path, status).inc()
             self.counts.seconds.labels(path).observe(time.perf_counter() - began)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         if self.token is not None and scope["path"] not in OPEN:
             brought = dict(scope["headers"]).get(b"authorization", b"")
             if not hmac.compare_digest(brought, b"Bearer " + self.token.encode()):
-                return PlainTextResponse(
-                    "this server asks for its token: Authorization: Bearer TOKEN",
-                    401,
-                    {"www-authenticate": "Bearer"},
-                )
+                sentence = "this server asks for its token: Authorization: Bearer TOKEN"
+                return refusal(scope["path"], 401, sentence, {"www-authenticate": "Bearer"})
         if self.here > self.most and scope["method"] == "POST":
-            return PlainTextResponse(
-                f"{self.most} requests are here already: come again in a second", 503, {"retry-after": "1"}
-            )
+            sentence = f"{self.most} requests are here already: come again in a second"
+            return refusal(scope["path"], 503, sentence, {"retry-after": "1"})
         return None
