@@ -52,7 +52,7 @@ OPTIONS = {
     "score": ["answers", "data", "--split", "--limit", "--subset", "--dialect", "--size", "--history"],
     "compare": ["a", "b"],
     "live": ["agent", "--goals", "--seed", "--limit", "--trace"],
-    "serve": ["ckpt", "--host", "--port"],
+    "serve": ["ckpt", "--host", "--port", "--keep"],
     "run": ["goal", "--agent", "--device", "--serial", "--limit", "--seed", "--task", "--trace"],
     "show": ["data", "index", "--split", "--out"],
     "pretrain": ["out", "--seed"],
