@@ -318,7 +318,7 @@ def test_the_agent_decides_what_the_predictor_says(loaded: Loaded) -> None:
     agent.reset()
     for t in range(3):
         decision = agent.act(of.history(t))
-        words, action, confidence = Predictor(loaded, LIMIT, reuse=False).predict(of.history(t))
+        words, action, confidence, _ = Predictor(loaded, LIMIT, reuse=False).predict(of.history(t))
         assert isinstance(decision, Decision)
         assert (decision.words, decision.action) == (words, action)
         assert decision.confidence == pytest.approx(confidence, abs=1e-4)
@@ -481,7 +481,7 @@ def test_a_bound_answer_stays_within_its_room(loaded: Loaded) -> None:
     for limit in range(1, 5):
         module = Wishing(reader.words("press home"), FIRST + 4)
         one = Loaded(module, reader, loaded.grammar, loaded.recipe, "wishing")
-        words, action, _ = Predictor(one, limit, bound=True).predict(episode(0, 3).history(0))
+        words, action, *_ = Predictor(one, limit, bound=True).predict(episode(0, 3).history(0))
         assert len(reader.words(words)) <= limit
         assert isinstance(action, NotAnAction) == (limit < len(reader.words("press home")))
         assert sum(module.read[1:]) <= limit
@@ -503,10 +503,10 @@ def test_a_bound_model_says_nothing_but_actions(
     language, kinds = loaded.grammar.language, set()
     histories = conversations()[:20]
     for i in range(0, len(histories), 4):
-        for words, action, confidence in bound.predict_all(histories[i : i + 4]):
+        for words, action, confidence, kind in bound.predict_all(histories[i : i + 4]):
             assert not isinstance(action, NotAnAction), words
             assert language.say(action) == words
-            assert 0 <= confidence <= 1
+            assert 0 <= confidence <= kind <= 1
             kinds.add(type(action))
     assert any(isinstance(free.predict(history)[1], NotAnAction) for history in histories)
 
@@ -535,7 +535,7 @@ def wished(loaded: Loaded, *wishes: str, limit: int = 40) -> tuple[str, Wishing]
     tokens = [token for text in wishes for token in reader.words(text)]
     module = Wishing(tokens, FIRST + 4)
     one = Loaded(module, reader, loaded.grammar, loaded.recipe, "wishing")
-    words, action, _ = Predictor(one, limit, bound=True).predict(episode(0, 3).history(0))
+    words, action, *_ = Predictor(one, limit, bound=True).predict(episode(0, 3).history(0))
     assert loaded.grammar.language.say(action) == words
     return words, module
 
@@ -559,3 +559,75 @@ def test_a_typed_text_cannot_break_out(loaded: Loaded) -> None:
         said, _ = wished(loaded, *wish[::-1], limit=30)
         assert said.startswith('Input text "'), said
         assert said.endswith('"')
+
+
+# -- the likeliest ------------------------------------------------------------------------------------------------
+
+
+def test_the_likeliest_answers_are_those_of_all(tmp_path: Path, loaded: Loaded) -> None:
+    """Against every answer that there is, each found by reading its whole beginning anew: two bins, and no typed text fits."""
+    limit = 6
+    few = replace(loaded, grammar=replace(loaded.grammar, bins=2))
+    for t in (0, 2):
+        history = episode(3, 4).history(t)
+        predictor = Predictor(few, limit, bound=True)
+        every = sorted(all_answers(few, history, limit), reverse=True)
+        found = predictor.rank(history, 5)
+        assert [one.words for one in found] == [words for _, words in every[:5]]
+        assert [one.chance for one in found] == pytest.approx([chance for chance, _ in every[:5]], rel=1e-3)
+        assert all(one.chance <= one.kind <= 1 for one in found)
+        assert (
+            found[0].chance >= predictor.predict(history).chance - 1e-6
+        )  # of greedy words, which may be less likely
+        assert len({one.words for one in predictor.rank(history, 40)}) == len(every)
+
+
+def all_answers(loaded: Loaded, history: History, limit: int) -> list[tuple[float, str]]:
+    """(probability, words) of every answer of at most so many tokens."""
+    predictor = Predictor(loaded, limit, reuse=False, bound=True)
+    speech, reader = predictor.speech, loaded.reader
+    assert speech is not None
+    ids = predictor._prompt(history)
+    found: dict[str, float] = {}
+
+    def go_on(said: list[int], chance: float) -> None:
+        whole = replace(ids, ids=[*ids.ids, *said], keys=[*ids.keys, *said])
+        with torch.inference_mode():
+            chances = predictor._read([whole])[1][0].float().softmax(-1)
+        for token in range(len(chances)):
+            if not speech._may(said, reader.text(said), token):
+                continue
+            if token == reader.end:
+                found[reader.text(said)] = max(
+                    chance * float(chances[token]), found.get(reader.text(said), 0.0)
+                )
+                continue
+            forced, over = speech.forced([*said, token])
+            now = [*said, token, *forced]
+            if len(now) > limit or reader.text(now).startswith("Input"):
+                continue
+            if over:
+                words = reader.text(now)
+                found[words] = max(chance * float(chances[token]), found.get(words, 0.0))
+            else:
+                go_on(now, chance * float(chances[token]))
+
+    go_on([], 1.0)
+    return [(chance, words) for words, chance in found.items()]
+
+
+def test_the_kind_has_its_own_probability(loaded: Loaded) -> None:
+    """Of a model that always says the same, bound: `t` decides for a tap, what follows for its place."""
+    words, module = wished(loaded, "7", "tap")
+    chances = module.logits.softmax(-1)
+    reader = Reader(tokenizer(), config())
+    one = Loaded(module, reader, loaded.grammar, loaded.recipe, "wishing")
+    answer = Predictor(one, 40, bound=True).predict(episode(0, 3).history(0))
+    assert answer.words == words
+    assert answer.kind == pytest.approx(float(chances[reader.words("tap at")[0]]))
+    assert answer.chance < answer.kind
+
+
+def test_only_a_bound_predictor_ranks(loaded: Loaded) -> None:
+    with pytest.raises(ValueError, match="bound to the words of actions"):
+        Predictor(loaded).rank(episode(0, 3).history(0), 2)

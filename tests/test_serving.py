@@ -132,7 +132,9 @@ def test_numbers_of_numpy_are_written_exactly():
 def test_decisions_come_back_the_same():
     for _ in range(300):
         action = DRAW.choice([any_action(DRAW), NotAnAction(DRAW.choice(TEXTS), "reason \ud800")])
-        decision = Decision(action, DRAW.choice(TEXTS), DRAW.choice([None, 0.0, 0.25, 1.0]))
+        decision = Decision(
+            action, DRAW.choice(TEXTS), *DRAW.choice([(None, None), (0.0, 0.5), (0.25, 0.25), (1.0, 1.0)])
+        )
         assert read_decision(write_decision(decision, (30, 20), {"took_ms": 1.5})) == decision
 
 
@@ -442,8 +444,8 @@ def answering(body: bytes, status: int = 200):
         b'{"action": {"kind": "finish", "status": "done"}, "words": "", "confidence": null}',
         b'{"action": {"kind": "finish", "status": "complete"}, "words": "", "confidence": 2}',
         b'{"action": {"kind": "finish", "status": "complete"}, "words": ""}',
-        b'{"action": {"kind": "finish", "status": "done"}, "words": "", "confidence": null, "gesture": null, "timings": {}}',
-        b'{"action": {"kind": "finish", "status": "complete"}, "words": "", "confidence": 2, "gesture": null, "timings": {}}',
+        b'{"action": {"kind": "finish", "status": "done"}, "words": "", "confidence": null, "kind_confidence": null, "gesture": null, "timings": {}}',
+        b'{"action": {"kind": "finish", "status": "complete"}, "words": "", "confidence": 2, "kind_confidence": 1, "gesture": null, "timings": {}}',
     ],
 )
 def test_an_answer_that_is_no_decision_is_an_agent_error(body):

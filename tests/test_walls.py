@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from uivlm.actions.action import Point, Tap
-from uivlm.agents.agent import AgentError
+from uivlm.agents.agent import AgentError, Decision
 from uivlm.episode import Element, History, Screen, Step
 from uivlm.serving import server as serving_server
 from uivlm.serving import wire
@@ -226,3 +226,52 @@ def test_all_screens_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
     read_history(write_history(history(2)), Pictures())
     with pytest.raises(WireError, match=r"steps\[2\].screen is one too many"):
         read_history(write_history(history(3)), Pictures())
+
+
+# -- the likeliest decisions ---------------------------------------------------------------------------------------
+
+
+class Ranks(Held):
+    def rank(self, history: History, most: int) -> list[Decision]:
+        return [
+            Decision(Tap(Point(0.5, i / 10)), f"tap at 50 {i}0", 0.5 / (i + 1), 0.75) for i in range(most)
+        ]
+
+
+def test_the_likeliest_decisions_are_told_to_who_asks() -> None:
+    agent = Ranks()
+    agent.let.set()
+    body = write_history(history())
+    with TestClient(app(agent, "tiny")) as client:
+        plain = client.post("/act", content=body, headers=JSON).json()
+        told = client.post("/act?likeliest=3", content=body, headers=JSON).json()
+        assert "likeliest" not in plain
+        assert [one["words"] for one in told["likeliest"]] == ["tap at 50 00", "tap at 50 10", "tap at 50 20"]
+        assert [one["confidence"] for one in told["likeliest"]] == [0.5, 0.25, pytest.approx(0.5 / 3)]
+        assert told["likeliest"][1]["kind_confidence"] == 0.75
+        assert told["likeliest"][1]["gesture"]["path"] == [[0, 6]]
+        assert {name: told[name] for name in told["likeliest"][0]} == told["likeliest"][0]
+        for wrong in ("-1", "11", "many"):
+            answer = client.post(f"/act?likeliest={wrong}", content=body, headers=JSON)
+            assert answer.status_code == 422
+            assert answer.text.startswith("likeliest: ")
+    with TestClient(app(ready(), "tiny")) as client:
+        refused = client.post("/act?likeliest=3", content=body, headers=JSON)
+        assert (refused.status_code, refused.text[:9]) == (422, "likeliest")
+
+
+def test_who_wants_the_likeliest_is_answered_alone() -> None:
+    agent = Ranks()
+    with serving(agent, "tiny") as url, ThreadPoolExecutor(4) as pool:
+        body = write_history(history())
+
+        def ask(path: str) -> Future[httpx.Response]:
+            asked = pool.submit(httpx.post, f"{url}{path}", content=body, headers=JSON, timeout=20)
+            time.sleep(0.2)  # so that they come one after the other
+            return asked
+
+        asked = [ask(path) for path in ("/act", "/act", "/act?likeliest=2", "/act")]
+        agent.let.set()
+        answers = [one.result().json() for one in asked]
+    assert [one["timings"]["together"] for one in answers] == [1, 1, 1, 1]
+    assert len(answers[2]["likeliest"]) == 2

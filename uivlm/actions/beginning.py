@@ -27,6 +27,12 @@ def begins(words: str, language: Language) -> bool:
     return _gesture(words, TAP, language) is not None or _gesture(words, SWIPE, language) is not None
 
 
+def kind_is_told(words: str) -> bool:
+    """Do the words already say which kind of action it is, if not yet where or what?"""
+    openings = (*FIXED, TEXT_OPEN, TAP[0], SWIPE[0])
+    return sum(one.startswith(words) or words.startswith(one) for one in openings) <= 1
+
+
 def ended(words: str, language: Language) -> str:
     """The words, and the least that makes an action of them. ValueError where they begin none."""
     if not isinstance(language.parse(words), NotAnAction):

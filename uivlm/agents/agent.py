@@ -16,6 +16,7 @@ class Decision:
     action: Action | NotAnAction
     words: str
     confidence: float | None = None  # [0, 1]
+    kind_confidence: float | None = None  # of its kind alone
 
 
 class Agent(Protocol):
@@ -35,6 +36,14 @@ class SideBySide(Agent, Protocol):
 
     def forget(self) -> None:
         """What is said next depends to the last bit on nothing that was asked before."""
+
+
+@runtime_checkable
+class Ranking(Agent, Protocol):
+    """An agent that can tell what else it might have done."""
+
+    def rank(self, history: History, most: int) -> list[Decision]:
+        """The likeliest decisions, from the likeliest on."""
 
 
 class AgentError(RuntimeError):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from uivlm.agents.agent import Decision
 from uivlm.episode import History
-from uivlm.inference.predict import Predictor
+from uivlm.inference.predict import Answer, Predictor
 
 
 class VlmAgent:
@@ -18,10 +18,14 @@ class VlmAgent:
         return self.act_all([history])[0]
 
     def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [
-            Decision(action, words, confidence)
-            for words, action, confidence in self.predictor.predict_all(histories)
-        ]
+        return [_decision(answer) for answer in self.predictor.predict_all(histories)]
+
+    def rank(self, history: History, most: int) -> list[Decision]:
+        return [_decision(answer) for answer in self.predictor.rank(history, most)]
 
     def forget(self) -> None:
         self.predictor.forget()
+
+
+def _decision(answer: Answer) -> Decision:
+    return Decision(answer.action, answer.words, answer.chance, answer.kind)

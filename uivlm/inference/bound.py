@@ -4,7 +4,7 @@ In: the tokens so far and the model's probabilities. Out: the likeliest token th
 the one that says and parses (`actions/beginning.py`), asked about the text that tokens stand for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from torch import Tensor
@@ -29,14 +29,16 @@ class Bound:
 
     def next(self, said: Sequence[int], chances: Tensor) -> int:
         """The likeliest token that may follow, by probabilities [vocabulary]."""
+        token = next(self.allowed(said, chances), None)
+        if token is None:
+            told = self.reader.text(list(said))
+            raise ValueError(f"no token of this model goes on with {told!r}: its tokens cannot say actions")
+        return token
+
+    def allowed(self, said: Sequence[int], chances: Tensor) -> Iterator[int]:
+        """The tokens that may follow, from the likeliest on."""
         before = self.reader.text(list(said))
-        for token in chances.topk(min(LIKELY, len(chances))).indices.tolist():
-            if self._may(said, before, token):
-                return int(token)
-        for token in chances.argsort(descending=True)[LIKELY:].tolist():
-            if self._may(said, before, token):
-                return int(token)
-        raise ValueError(f"no token of this model goes on with {before!r}: its tokens cannot say actions")
+        return (token for token in _by_chance(chances) if self._may(said, before, token))
 
     def forced(self, said: Sequence[int]) -> tuple[list[int], bool]:
         """The tokens that must follow, as the words are written in training; and may nothing follow after them?"""
@@ -75,3 +77,9 @@ class Bound:
 
     def _goes_on(self, words: str) -> list[str]:
         return [letter for letter in LETTERS if begins(words + letter, self.language)]
+
+
+def _by_chance(chances: Tensor) -> Iterator[int]:
+    """All tokens, the likeliest first; the first few without sorting all."""
+    yield from chances.topk(min(LIKELY, len(chances))).indices.tolist()
+    yield from chances.argsort(descending=True)[LIKELY:].tolist()

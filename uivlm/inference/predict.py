@@ -8,16 +8,18 @@ likeliest, what can only go on in one way is not asked for, and a typed text tha
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from uivlm.actions.action import Action
-from uivlm.actions.beginning import ended
+from uivlm.actions.beginning import ended, kind_is_told
 from uivlm.actions.language import TEXT_OPEN, NotAnAction
 from uivlm.episode import History
 from uivlm.inference.bound import Bound
-from uivlm.inference.cache import SCREENS, Features, Kept, Key, Reading, screen_key
+from uivlm.inference.cache import SCREENS, Conversation, Features, Kept, Key, Reading, screen_key
+from uivlm.inference.likeliest import likeliest
 from uivlm.inference.load import Loaded
 from uivlm.sentences.encode import encode
 from uivlm.sentences.sentence import Picture
@@ -35,6 +37,16 @@ class _Prompt:
     screens: list[tuple[Picture, bytes, int, int]]
 
 
+class Answer(NamedTuple):
+    """`chance`: product of the probabilities of the tokens that were chosen, the end among them; `kind`: of those that chose the
+    kind of action, so that chance / kind is that of its place or text."""
+
+    words: str
+    action: Action | NotAnAction
+    chance: float
+    kind: float
+
+
 @dataclass(slots=True)
 class _Said:
     """An answer as it grows. `why`: what it is no action for; None while it goes on."""
@@ -42,6 +54,7 @@ class _Said:
     room: int  # tokens
     tokens: list[int] = field(default_factory=list)
     chance: float = 1.0  # of all that was chosen, the end among it
+    kind: float = 1.0  # of what chose the kind of action
     why: str | None = None
 
 
@@ -72,16 +85,30 @@ class Predictor:
             self.features = Features(self.loaded.module, self.loaded.reader, screens)
             self.kept = Kept(conversations)
 
-    def predict(self, history: History) -> tuple[str, Action | NotAnAction, float]:
-        """(words, action, product of the probabilities of the said tokens, its end among them)"""
+    def predict(self, history: History) -> Answer:
         return self.predict_all([history])[0]
 
-    def predict_all(self, histories: Sequence[History]) -> list[tuple[str, Action | NotAnAction, float]]:
+    def predict_all(self, histories: Sequence[History]) -> list[Answer]:
         """Of each history, read and answered side by side."""
         if not self.loaded.reuse and len(histories) > 1:  # such a model reads rows of one length only
             return [self.predict(history) for history in histories]
         with self.lock, torch.inference_mode():
             return [self._told(said) for said in self._answers(histories)]
+
+    def rank(self, history: History, most: int) -> list[Answer]:
+        """The likeliest answers of a bound model, from the likeliest on; fewer than `most` where typed texts take too long."""
+        if self.speech is None:
+            raise ValueError("only a predictor that is bound to the words of actions can rank them")
+        speech, language = self.speech, self.loaded.grammar.language
+        with self.lock, torch.inference_mode():
+            prompt = self._prompt(history)
+            reading, logits = self._read([prompt])
+            self._keep(reading)
+            room = min(self.limit, self.loaded.reader.context - len(prompt.ids))
+            chances = logits[0].float().softmax(-1)
+            found = likeliest(speech, self._on, reading.conversations()[0], chances, most, room)
+            spoken = [(self.loaded.reader.text(one.tokens), one) for one in found]
+            return [Answer(words, language.parse(words), one.chance, one.kind) for words, one in spoken]
 
     def next_logits(self, history: History) -> Tensor:
         """Logits [V] of the first token of the answer."""
@@ -89,6 +116,11 @@ class Predictor:
             reading, logits = self._read([self._prompt(history)])
             self._keep(reading)
             return logits[0]
+
+    def _on(self, after: Conversation, tokens: list[int]) -> tuple[Conversation, Tensor]:
+        reading = Reading(self.loaded.module, self.loaded.reader.pad, [after])
+        logits = reading.read([tokens], [tokens], None)
+        return reading.conversations()[0], logits[0].float().softmax(-1)
 
     def _answers(self, histories: Sequence[History]) -> list[_Said]:
         prompts = [self._prompt(history) for history in histories]
@@ -109,14 +141,14 @@ class Predictor:
             return []
         token = int(chances.argmax()) if self.speech is None else self.speech.next(said.tokens, chances)
         if token == self.loaded.reader.end:
-            said.chance *= float(chances[token])
+            self._choose(said, float(chances[token]))
             said.why = ""
             return []
         if len(said.tokens) >= said.room:
             said.why = f"no end within {said.room} tokens"
             return []
+        self._choose(said, float(chances[token]))
         said.tokens.append(token)
-        said.chance *= float(chances[token])
         if not self.loaded.reader.speaks(token):  # no action any more; a placeholder cannot even be read
             said.why = "a control token within the words"
             return []
@@ -132,12 +164,17 @@ class Predictor:
             return []
         return [token, *forced]
 
-    def _told(self, said: _Said) -> tuple[str, Action | NotAnAction, float]:
+    def _choose(self, said: _Said, chance: float) -> None:
+        said.chance *= chance
+        if not kind_is_told(self.loaded.reader.text(said.tokens)):
+            said.kind *= chance
+
+    def _told(self, said: _Said) -> Answer:
         words = self.loaded.reader.text(said.tokens)
         if said.why and self.speech is not None and words.startswith(TEXT_OPEN):
             words, said.why = ended(words, self.loaded.grammar.language), ""
         action = NotAnAction(words, said.why) if said.why else self.loaded.grammar.language.parse(words)
-        return words, action, said.chance
+        return Answer(words, action, said.chance, said.kind)
 
     def _prompt(self, history: History) -> _Prompt:
         reader = self.loaded.reader

@@ -58,13 +58,16 @@ _TIMINGS = _object(waited_ms={"type": "number"}, took_ms={"type": "number"}, tog
 HISTORY = _object(
     goal=_TEXT, steps=_list(_object(screen=_SCREEN, action=_ACTION), MOST_STEPS), screen=_SCREEN
 )
-DECISION = _object(
-    action={"oneOf": [*_ACTION["oneOf"], _kind("not an action", words=_TEXT, reason=_TEXT)]},
-    words=_TEXT,
-    confidence={"type": ["number", "null"], "minimum": 0, "maximum": 1},
-    gesture=_GESTURE,
-    timings=_TIMINGS,
-)
+_CONFIDENCE: Schema = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
+_DECIDED = {
+    "action": {"oneOf": [*_ACTION["oneOf"], _kind("not an action", words=_TEXT, reason=_TEXT)]},
+    "words": _TEXT,
+    "confidence": _CONFIDENCE,
+    "kind_confidence": _CONFIDENCE,
+    "gesture": _GESTURE,
+}
+DECISION = _object(**_DECIDED, timings=_TIMINGS)
+DECISION["properties"]["likeliest"] = {"type": "array", "items": _object(**_DECIDED)}
 _PART: Schema = {
     "oneOf": [
         _object(type={"const": "text"}, text=_TEXT),

@@ -15,19 +15,21 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import uvicorn
 from anyio import CapacityLimiter, to_thread
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from uivlm.actions.language import Language
-from uivlm.agents.agent import Agent
+from uivlm.agents.agent import Agent, Ranking
 from uivlm.episode import History
 from uivlm.serving.chat import models, read_chat, stream_chat, write_chat
 from uivlm.serving.pictures import Pictures
@@ -46,6 +48,9 @@ READERS = 4  # bodies that are read at once: their pictures may be large
 PATHS = frozenset({"/act", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/openapi.json"})
 LOOPBACK = ("127.0.0.1", "localhost")
 Read = TypeVar("Read")
+Likeliest = Annotated[
+    int, Query(ge=0, le=10, description="how many of the likeliest decisions are told, too")
+]
 
 
 def app(
@@ -75,8 +80,8 @@ def app(
         except WireError as error:
             raise HTTPException(422, str(error)) from None
 
-    async def decide(request: Request, history: History) -> Answer:
-        answer = await _answer(request, turns, history)
+    async def decide(request: Request, history: History, most: int = 0) -> Answer:
+        answer = await _answer(request, turns.ask(history, most))
         counts.decisions.labels(type(answer.decision.action).__name__).inc()
         counts.waited.observe(answer.waited)
         counts.took.observe(answer.took)
@@ -98,16 +103,20 @@ def app(
     described = {"description": "the decision", "content": {"application/json": {"schema": DECISION}}}
 
     @server.post("/act", openapi_extra=asked(HISTORY), responses={200: described, **REFUSED})
-    async def post_act(request: Request) -> Response:
+    async def post_act(request: Request, likeliest: Likeliest = 0) -> Response:
+        if likeliest and not isinstance(agent, Ranking):
+            raise HTTPException(422, "likeliest: this agent cannot tell what else it might have done")
         history = await read(request, lambda body: read_history(body, pictures))
-        answer = await decide(request, history)
+        answer = await decide(request, history, likeliest)
         timings = {
             "waited_ms": round(1000 * answer.waited, 3),
             "took_ms": round(1000 * answer.took, 3),
             "together": answer.together,
         }
         height, width = history.screen.pixels.shape[:2]
-        written = write_decision(answer.decision, (height, width), timings)
+        written = write_decision(
+            answer.decision, (height, width), timings, answer.likeliest if likeliest else None
+        )
         return Response(written, media_type="application/json")
 
     @server.post("/v1/chat/completions", openapi_extra=asked(CHAT), responses=REFUSED_CHAT)
@@ -123,6 +132,11 @@ def app(
     @server.exception_handler(StarletteHTTPException)
     async def sentence(request: Request, error: StarletteHTTPException) -> Response:
         return refusal(request.url.path, error.status_code, str(error.detail), error.headers)
+
+    @server.exception_handler(RequestValidationError)
+    async def validation(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        return refusal(request.url.path, 422, f"{first['loc'][-1]}: {first['msg']}")
 
     return server
 
@@ -143,9 +157,9 @@ async def _body(request: Request) -> bytes:
     return bytes(parts)
 
 
-async def _answer(request: Request, turns: Turns, history: History) -> Answer:
+async def _answer(request: Request, asked: "Future[Answer]") -> Answer:
     """When its turn has come. Who hangs up is thought of no more."""
-    answer = asyncio.wrap_future(turns.ask(history))
+    answer = asyncio.wrap_future(asked)
     gone = asyncio.ensure_future(_gone(request))
     try:
         waited_for: set[asyncio.Future[Any]] = {answer, gone}

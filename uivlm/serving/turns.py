@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from uivlm.agents.agent import Agent, Decision, SideBySide
+from uivlm.agents.agent import Agent, Decision, Ranking, SideBySide
 from uivlm.episode import History
 
 TOGETHER = 8  # most histories that are answered side by side
@@ -23,11 +23,13 @@ class Answer:
     waited: float  # seconds until the agent was asked
     took: float  # seconds that it thought
     together: int  # histories that it thought of
+    likeliest: tuple[Decision, ...] = ()  # where these were asked for; the decision is the first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turn:
     history: History
+    most: int = 0  # how many of the likeliest decisions are wanted; 0: the decision alone
     answer: "Future[Answer]" = field(default_factory=Future)
     came: float = field(default_factory=time.perf_counter)
 
@@ -44,9 +46,10 @@ class Turns:
         self._thread = threading.Thread(target=self._work, name="turns", daemon=True)
         self._thread.start()
 
-    def ask(self, history: History) -> "Future[Answer]":
-        """Its answer, when its turn has come. Cancelled, it is never thought of; closed turns cancel all."""
-        turn = _Turn(history)
+    def ask(self, history: History, most: int = 0) -> "Future[Answer]":
+        """Its answer, when its turn has come. Cancelled, it is never thought of; closed turns cancel all. `most`: so many of the
+        likeliest decisions, too, of an agent that is Ranking."""
+        turn = _Turn(history, most)
         with self._changed:
             if self._open:
                 self._waiting.append(turn)
@@ -74,14 +77,22 @@ class Turns:
                 for turn in self._waiting:
                     turn.answer.cancel()
                 return []
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self.together))]
+            taken = [self._waiting.popleft()]
+            while (
+                self._waiting and len(taken) < self.together and not (taken[0].most or self._waiting[0].most)
+            ):
+                taken.append(self._waiting.popleft())
+            return taken
 
     def _answer(self, turns: Sequence[_Turn]) -> None:
         if not turns:
             return
         began = time.perf_counter()
+        likeliest: list[Decision] = []
         try:
-            decisions = self._decide([turn.history for turn in turns])
+            if turns[0].most and isinstance(self.agent, Ranking):
+                likeliest = self.agent.rank(turns[0].history, turns[0].most)
+            decisions = likeliest[:1] or self._decide([turn.history for turn in turns])
         except Exception as error:  # the caller's to tell
             if len(turns) == 1:
                 turns[0].answer.set_exception(error)
@@ -91,7 +102,7 @@ class Turns:
             return
         took = time.perf_counter() - began
         for turn, decision in zip(turns, decisions, strict=True):
-            turn.answer.set_result(Answer(decision, began - turn.came, took, len(turns)))
+            turn.answer.set_result(Answer(decision, began - turn.came, took, len(turns), tuple(likeliest)))
 
     def _decide(self, histories: Sequence[History]) -> list[Decision]:
         self.agent.reset()  # no history knows of another

@@ -6,7 +6,8 @@
     ACTION    {"kind": "tap", "at": {"y", "x"}} | {"kind": "swipe", "start", "end"} | {"kind": "type", "text"}
               | {"kind": "press", "key"} | {"kind": "finish", "status"}
     decision  {"action": ACTION or {"kind": "not an action", "words", "reason"}, "words": str, "confidence": number
-              or null, "gesture": GESTURE or null, "timings": {"waited_ms", "took_ms", "together"}}
+              or null, "kind_confidence": number or null, "gesture": GESTURE or null, "timings": {"waited_ms", "took_ms",
+              "together"}}; where they were asked for, "likeliest": a list of the same, without timings
     GESTURE   {"kind": "touch", "path": [[x, y], ...] in pixels, "ms"} | {"kind": "keys", "text"} | {"kind": "button", "name"}
 
 Whatever is missing, left over, of the wrong type or too large is a WireError that says where.
@@ -15,7 +16,7 @@ Whatever is missing, left over, of the wrong type or too large is a WireError th
 import base64
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -90,31 +91,40 @@ def read_history(text: str | bytes, seen: Pictures) -> History:
     return History(goal, tuple(steps), _read_screen(message["screen"], "screen", seen))
 
 
-def write_decision(decision: Decision, size: tuple[int, int], timings: Mapping[str, float]) -> str:
+def write_decision(
+    decision: Decision,
+    size: tuple[int, int],
+    timings: Mapping[str, float],
+    likeliest: Sequence[Decision] | None = None,
+) -> str:
     """`size`: height and width of the screen that was decided on; its pixels are those of the gesture."""
+    told = {**_decision(decision, size), "timings": dict(timings)}
+    if likeliest is not None:
+        told["likeliest"] = [_decision(one, size) for one in likeliest]
+    return json.dumps(told, allow_nan=False)
+
+
+def _decision(decision: Decision, size: tuple[int, int]) -> dict[str, Any]:
     match decision.action:
         case NotAnAction(words, reason):
             action: dict[str, Any] = {"kind": "not an action", "words": words, "reason": reason}
             done = None
         case known:
             action, done = _action(known), gesture(known, *size)
-    told = {
+    return {
         "action": action,
         "words": decision.words,
         "confidence": None if decision.confidence is None else float(decision.confidence),
+        "kind_confidence": None if decision.kind_confidence is None else float(decision.kind_confidence),
         "gesture": None if done is None else {"kind": type(done).__name__.lower(), **asdict(done)},
-        "timings": dict(timings),
     }
-    return json.dumps(told, allow_nan=False)
 
 
 def read_decision(text: str | bytes) -> Decision:
     """What follows from it, gesture and timings, is for other readers."""
-    names = ("action", "words", "confidence", "gesture", "timings")
+    names = ("action", "words", "confidence", "kind_confidence", "gesture", "timings")
     message = fields_of(read_json(text), names, "the decision")
-    confidence = message["confidence"]
-    if confidence is not None and not 0 <= (confidence := number_of(confidence, "confidence")) <= 1:
-        refuse("confidence", f"is {confidence}: it must lie in [0, 1]")
+    confidence, kind = (_share(message[name], name) for name in ("confidence", "kind_confidence"))
     match message["action"]:
         case {"kind": "not an action", **rest}:
             fields = fields_of(rest, ("words", "reason"), "action")
@@ -123,7 +133,13 @@ def read_decision(text: str | bytes) -> Decision:
             )
         case other:
             action = _read_action(other, "action")
-    return Decision(action, str_of(message["words"], "words"), confidence)
+    return Decision(action, str_of(message["words"], "words"), confidence, kind)
+
+
+def _share(value: object, where: str) -> float | None:
+    if value is not None and not 0 <= number_of(value, where) <= 1:
+        refuse(where, f"is {value}: it must lie in [0, 1]")
+    return None if value is None else number_of(value, where)
 
 
 def _screen(screen: Screen, packed: Callable[[Screen], Packed], known: AbstractSet[str]) -> dict[str, Any]:
