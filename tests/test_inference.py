@@ -36,7 +36,7 @@ from uivlm.agents.vlm import VlmAgent
 from uivlm.episode import Episode, History, Step
 from uivlm.inference.cache import Reading, screen_key
 from uivlm.inference.load import Loaded, load
-from uivlm.inference.predict import Predictor
+from uivlm.inference.predict import Answer, Predictor
 from uivlm.models.llama_vit import Reader
 from uivlm.models.lora import adapt
 from uivlm.models.model import Built, build
@@ -257,7 +257,7 @@ class Scripted(nn.Module):
         return SimpleNamespace(logits=chances.log())
 
 
-def answer(loaded: Loaded, tokens: list[int], limit: int = 32) -> tuple[str, Any, float]:
+def answer(loaded: Loaded, tokens: list[int], limit: int = 32) -> Answer:
     reader = Reader(tokenizer(), config())
     scripted = Loaded(Scripted(tokens, 0.9), reader, loaded.grammar, loaded.recipe, "scripted")
     return Predictor(scripted, limit).predict(episode(0, 3).history(2))
@@ -266,7 +266,7 @@ def answer(loaded: Loaded, tokens: list[int], limit: int = 32) -> tuple[str, Any
 def test_an_action_and_its_confidence(loaded: Loaded) -> None:
     """The confidence is the product over the said tokens, the end among them."""
     tokens = Reader(tokenizer(), config()).words("press back")
-    words, action, confidence = answer(loaded, [*tokens, FIRST + END])
+    words, action, confidence, _ = answer(loaded, [*tokens, FIRST + END])
     assert (words, action) == ("press back", Press("back"))
     assert confidence == pytest.approx(0.9 ** (len(tokens) + 1), rel=1e-4)
 
@@ -279,7 +279,7 @@ def test_an_answer_that_fills_the_limit_may_still_end(loaded: Loaded) -> None:
 
 def test_an_answer_without_end_is_no_action(loaded: Loaded) -> None:
     tokens = Reader(tokenizer(), config()).words("press back")
-    words, action, confidence = answer(loaded, tokens, limit=len(tokens))
+    words, action, confidence, _ = answer(loaded, tokens, limit=len(tokens))
     assert words == "press back"
     assert isinstance(action, NotAnAction)
     assert f"no end within {len(tokens)} tokens" in str(action)
@@ -289,14 +289,14 @@ def test_an_answer_without_end_is_no_action(loaded: Loaded) -> None:
 @pytest.mark.parametrize("control", [PICTURE, 0, 2])
 def test_a_control_token_within_the_words_is_no_action(loaded: Loaded, control: int) -> None:
     tokens = Reader(tokenizer(), config()).words("press back")
-    _, action, _ = answer(loaded, [*tokens, FIRST + control, FIRST + END])
+    _, action, *_ = answer(loaded, [*tokens, FIRST + control, FIRST + END])
     assert isinstance(action, NotAnAction)
     assert "control token" in str(action)
 
 
 def test_nonsense_is_no_action(loaded: Loaded) -> None:
     tokens = Reader(tokenizer(), config()).words("open the door")
-    words, action, _ = answer(loaded, [*tokens, FIRST + END])
+    words, action, *_ = answer(loaded, [*tokens, FIRST + END])
     assert words == "open the door"
     assert isinstance(action, NotAnAction)
 
