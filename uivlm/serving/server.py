@@ -58,7 +58,7 @@ def app(
 ) -> FastAPI:
     """The application of one agent. `token`: what clients have to bring."""
     told = dict(grammar or {})
-    turns, pictures, counts, readers = Turns(agent), Pictures(), Counts(), CapacityLimiter(READERS)
+    desk = _Desk(agent)
     language = Language(int(str(told["bins"]))) if "bins" in told else Language()
     health = json.dumps({"status": "ok", "checkpoint": name, "grammar": told})
     since = int(time.time())
@@ -66,27 +66,10 @@ def app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await to_thread.run_sync(turns.close)
+        await to_thread.run_sync(desk.turns.close)
 
     server = FastAPI(title=f"uivlm {name}", docs_url=None, redoc_url=None, lifespan=lifespan)
-    server.add_middleware(Walls, counts=counts, paths=PATHS, token=token, most=MOST_REQUESTS)
-
-    async def read(request: Request, reader: Callable[[bytes], Read]) -> Read:
-        body = await _body(request)
-        try:
-            return await to_thread.run_sync(reader, body, limiter=readers)
-        except UnknownScreenError as error:
-            raise HTTPException(409, str(error)) from None
-        except WireError as error:
-            raise HTTPException(422, str(error)) from None
-
-    async def decide(request: Request, history: History, most: int = 0) -> Answer:
-        answer = await _answer(request, turns.ask(history, most))
-        counts.decisions.labels(type(answer.decision.action).__name__).inc()
-        counts.waited.observe(answer.waited)
-        counts.took.observe(answer.took)
-        counts.together.observe(answer.together)
-        return answer
+    server.add_middleware(Walls, counts=desk.counts, paths=PATHS, token=token, most=MOST_REQUESTS)
 
     @server.get("/health")
     def get_health() -> Response:
@@ -94,7 +77,7 @@ def app(
 
     @server.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSED[401]})
     def get_metrics() -> Response:
-        return Response(generate_latest(counts.registry), media_type="text/plain; version=0.0.4")
+        return Response(generate_latest(desk.counts.registry), media_type="text/plain; version=0.0.4")
 
     @server.get("/v1/models", responses={401: REFUSED_CHAT[401]})
     def get_models() -> dict[str, object]:
@@ -106,8 +89,8 @@ def app(
     async def post_act(request: Request, likeliest: Likeliest = 0) -> Response:
         if likeliest and not isinstance(agent, Ranking):
             raise HTTPException(422, "likeliest: this agent cannot tell what else it might have done")
-        history = await read(request, lambda body: read_history(body, pictures))
-        answer = await decide(request, history, likeliest)
+        history = await desk.read(request, lambda body: read_history(body, desk.pictures))
+        answer = await desk.decide(request, history, likeliest)
         timings = {
             "waited_ms": round(1000 * answer.waited, 3),
             "took_ms": round(1000 * answer.took, 3),
@@ -121,24 +104,52 @@ def app(
 
     @server.post("/v1/chat/completions", openapi_extra=asked(CHAT), responses=REFUSED_CHAT)
     async def post_chat(request: Request) -> Response:
-        chat = await read(request, lambda body: read_chat(body, language, pictures))
+        chat = await desk.read(request, lambda body: read_chat(body, language, desk.pictures))
         if chat.model != name:
             raise HTTPException(404, f"there is no model {chat.model[:80]!r} here: it is called {name!r}")
-        answer = await decide(request, chat.history)
+        answer = await desk.decide(request, chat.history)
         if chat.stream:
             return StreamingResponse(stream_chat(answer.decision, name), media_type="text/event-stream")
         return Response(write_chat(answer.decision, name), media_type="application/json")
 
+    _refuse_in_a_sentence(server)
+    return server
+
+
+def _refuse_in_a_sentence(server: FastAPI) -> None:
     @server.exception_handler(StarletteHTTPException)
-    async def sentence(request: Request, error: StarletteHTTPException) -> Response:
+    async def refused(request: Request, error: StarletteHTTPException) -> Response:
         return refusal(request.url.path, error.status_code, str(error.detail), error.headers)
 
     @server.exception_handler(RequestValidationError)
-    async def validation(request: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         return refusal(request.url.path, 422, f"{first['loc'][-1]}: {first['msg']}")
 
-    return server
+
+class _Desk:
+    """Where requests are read and wait for their decision."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.turns, self.pictures, self.counts = Turns(agent), Pictures(), Counts()
+        self.readers = CapacityLimiter(READERS)
+
+    async def read(self, request: Request, reader: Callable[[bytes], Read]) -> Read:
+        body = await _body(request)
+        try:
+            return await to_thread.run_sync(reader, body, limiter=self.readers)
+        except UnknownScreenError as error:
+            raise HTTPException(409, str(error)) from None
+        except WireError as error:
+            raise HTTPException(422, str(error)) from None
+
+    async def decide(self, request: Request, history: History, most: int = 0) -> Answer:
+        answer = await _answer(request, self.turns.ask(history, most))
+        self.counts.decisions.labels(type(answer.decision.action).__name__).inc()
+        self.counts.waited.observe(answer.waited)
+        self.counts.took.observe(answer.took)
+        self.counts.together.observe(answer.together)
+        return answer
 
 
 async def _body(request: Request) -> bytes:
