@@ -39,7 +39,7 @@ INDEX ?= 0
 PYTHON ?= $(shell for one in python3 python3.12 python3.11 python3.13 python; do \
 	"$$one" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$one" && break; done)
 EXTRAS := model,parts,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
-# Qwen-VL's whole vocabulary for the tests; the package's own dependencies are not needed.
+# For the tests: Qwen-VL's whole vocabulary, and Qwen-Agent's client. What it needs of its own dependencies, `dev` names.
 VOCABULARY := qwen-agent==0.0.34
 
 # What a default needs and is not there yet is made first; a DATA, CKPT or SOURCE of one's own must be there.

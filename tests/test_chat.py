@@ -166,3 +166,27 @@ def test_hostile_bodies_are_only_ever_a_wire_error() -> None:
         damaged = whole[:at] + pieces[int(draw.integers(len(pieces)))] + whole[at + int(draw.integers(4)) :]
         with suppress(WireError):
             assert read_chat(damaged, LANGUAGE, Pictures()).model
+
+
+def test_qwen_agents_own_client_plays_an_episode(tmp_path: Path) -> None:
+    """Qwen-Agent, which drives phones with Qwen's models, as it is: its messages, its pictures from files, its streaming."""
+    get_chat_model = pytest.importorskip("qwen_agent.llm", reason="Qwen-Agent is not installed").get_chat_model
+    agent, messages = Listens(), [{"role": "system", "content": "You are a helpful assistant."}]
+    with serving(agent, "tiny", {"bins": 100}, token="s3cret") as base:
+        client = get_chat_model(
+            {"model": "tiny", "model_type": "qwenvl_oai", "model_server": f"{base}/v1", "api_key": "s3cret"}
+        )
+        for t, stream in enumerate((True, False, True)):
+            file = tmp_path / f"{t}.png"
+            file.write_bytes(base64.b64decode(url(t).partition(",")[2]))
+            messages.append({"role": "user", "content": [{"text": "open the clock"}, {"image": str(file)}]})
+            answers = client.chat(messages=messages, stream=stream)
+            (answer,) = list(answers)[-1] if stream else answers
+            assert LANGUAGE.parse(answer["content"]) == Type(f"{t} \n“steps” 🙂")
+            messages.append({"role": "assistant", "content": answer["content"]})
+    assert [len(history.steps) for history in agent.heard] == [0, 1, 2]
+    assert all(history.goal == "open the clock" for history in agent.heard)
+    assert [step.action for step in agent.heard[2].steps] == [Type("0 \n“steps” 🙂"), Type("1 \n“steps” 🙂")]
+    # it packs screens anew, but alike each time: what was unpacked once is not unpacked again
+    assert agent.heard[2].steps[1].screen is agent.heard[1].screen
+    assert agent.heard[2].screen is not agent.heard[1].screen
