@@ -170,7 +170,9 @@ def test_hostile_bodies_are_only_ever_a_wire_error() -> None:
 
 def test_qwen_agents_own_client_plays_an_episode(tmp_path: Path) -> None:
     """Qwen-Agent, which drives phones with Qwen's models, as it is: its messages, its pictures from files, its streaming."""
-    get_chat_model = pytest.importorskip("qwen_agent.llm", reason="Qwen-Agent is not installed").get_chat_model
+    get_chat_model = pytest.importorskip(
+        "qwen_agent.llm", reason="Qwen-Agent is not installed"
+    ).get_chat_model
     agent, messages = Listens(), [{"role": "system", "content": "You are a helpful assistant."}]
     with serving(agent, "tiny", {"bins": 100}, token="s3cret") as base:
         client = get_chat_model(

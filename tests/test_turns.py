@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -88,3 +89,39 @@ def test_an_agent_that_answers_one_by_one_is_asked_so() -> None:
     assert {answer.result(10).together for answer in answers} == {1}
     assert seen == ["reset", "0", "reset", "1", "reset", "2"]
     turns.close()
+
+
+def test_who_goes_away_takes_no_memory() -> None:
+    agent, turns = busy()
+    for _ in range(50):
+        assert turns.ask(history("gone")).cancel()
+    assert not turns._waiting
+    agent.let.set()
+    turns.close()
+    assert agent.asked == [["first"]]
+
+
+@pytest.mark.parametrize("wrong", ["panic", "too few"])
+def test_nothing_ends_the_thread(wrong: str) -> None:
+    """What is no Exception, such as a panic of a library, and an agent that answers too few."""
+
+    class PanicError(BaseException):
+        pass
+
+    class Wrong(Held):
+        def act_all(self, histories: Sequence[History]) -> list[Decision]:
+            if histories[0].goal != "bad":
+                return super().act_all(histories)
+            if wrong == "panic":
+                raise PanicError("at the worst moment")
+            return []
+
+    agent = Wrong()
+    agent.let.set()
+    turns = Turns(agent)
+    with pytest.raises(PanicError if wrong == "panic" else ValueError):
+        turns.ask(history("bad")).result(10)
+    assert turns.ask(history("good")).result(10).decision.words == "tap at 0 7"
+    assert turns.working
+    turns.close()
+    assert not turns.working

@@ -1,8 +1,13 @@
 """What every request of a server passes: token, name, sizes, numbers; screens that are named; what is counted."""
 
+import base64
+import io
 import json
+import socket
 import threading
 import time
+import zlib
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
@@ -10,17 +15,19 @@ import numpy as np
 import pytest
 from agents import Held
 from fastapi.testclient import TestClient
+from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
+from uivlm import wiring
 from uivlm.actions.action import Point, Tap
 from uivlm.agents.agent import AgentError, Decision
-from uivlm.episode import Element, History, Screen, Step
+from uivlm.episode import Element, History, HistoryError, Screen, Step
+from uivlm.serving import pictures
 from uivlm.serving import server as serving_server
-from uivlm.serving import wire
 from uivlm.serving.client import RemoteAgent
-from uivlm.serving.pictures import Pictures
+from uivlm.serving.pictures import PictureError, Pictures, read_picture, weight
 from uivlm.serving.server import app, serve, serving
-from uivlm.serving.strict import WireError
+from uivlm.serving.strict import WireError, read_json
 from uivlm.serving.wire import Packed, UnknownScreenError, read_history, write_history
 
 JSON = {"content-type": "application/json"}
@@ -147,16 +154,27 @@ def test_a_body_that_does_not_come_is_no_hang(monkeypatch: pytest.MonkeyPatch) -
     assert answer.status_code == 408
 
 
-def test_a_server_that_stops_answers_who_waits() -> None:
+def test_a_server_that_stops_answers_whom_it_thinks_of_and_tells_the_others() -> None:
     agent = Held()
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         with serving(agent, "tiny") as url:
-            first = pool.submit(
-                httpx.post, f"{url}/act", content=write_history(history()), headers=JSON, timeout=20
-            )
+
+            def ask() -> Future[httpx.Response]:
+                return pool.submit(
+                    httpx.post, f"{url}/act", content=write_history(history()), headers=JSON, timeout=20
+                )
+
+            first = ask()
             assert agent.begun.wait(10)
-            threading.Timer(0.3, agent.let.set).start()
+            second = ask()
+            while told(url)["uivlm_requests_here"] < 2:
+                time.sleep(0.01)
+            time.sleep(0.2)  # until it waits for its turn
+            threading.Timer(1, agent.let.set).start()
         assert first.result().status_code == 200
+        refused = second.result()
+    assert (refused.status_code, refused.text) == (503, "the server is stopping")
+    assert refused.headers["retry-after"] == "10"
 
 
 # -- screens that are named --------------------------------------------------------------------------------------
@@ -208,7 +226,7 @@ def test_a_named_screen_is_the_same_object_and_its_elements_are_its_own() -> Non
 
 
 def test_pictures_are_bounded_and_the_least_used_go_first() -> None:
-    one = screen(0).pixels.nbytes
+    one = weight(screen(0))
     kept = Pictures(3 * one)
     for i in range(3):
         kept.add(str(i), screen(i))
@@ -221,11 +239,106 @@ def test_pictures_are_bounded_and_the_least_used_go_first() -> None:
     assert kept.bytes == 3 * one
 
 
+def test_texts_of_small_pictures_count_too() -> None:
+    kept = Pictures(1_000_000)
+    for i in range(50):
+        kept.add(str(i), screen(i, *(Element(0, 0, 1, 1, "x" * 20_000) for _ in range(5))))
+    assert 0 < len(kept._kept) <= 2
+    assert kept.bytes <= 1_000_000
+
+
 def test_all_screens_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MOST_SEEN", 2 * 12 * 9)
-    read_history(write_history(history(2)), Pictures())
-    with pytest.raises(WireError, match=r"steps\[2\].screen is one too many"):
-        read_history(write_history(history(3)), Pictures())
+    """Those that are sent, and those that are named."""
+    monkeypatch.setattr(pictures, "MOST_SEEN", 3 * 12 * 9)
+    seen = Pictures()
+    read_history(write_history(history(2)), seen)
+    known = {Packed.of(screen(i)).sha256 for i in range(4)}
+    with pytest.raises(WireError, match=r"screen.png is one too many"):
+        read_history(write_history(history(3)), seen)
+    seen.add(Packed.of(screen(3)).sha256, screen(3))
+    with pytest.raises(WireError, match=r"screen.sha256 is one too many"):
+        read_history(write_history(history(3), known=known), seen)
+
+
+def test_the_histories_that_wait_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_server, "MOST_HELD", 3 * weight(screen(0)))
+    agent = Held()
+    with serving(agent, "tiny") as url, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(
+            httpx.post, f"{url}/act", content=write_history(history(1)), headers=JSON, timeout=20
+        )
+        assert agent.begun.wait(10)
+        second = httpx.post(f"{url}/act", content=write_history(history(1)), headers=JSON, timeout=20)
+        assert (second.status_code, second.headers["retry-after"]) == (503, "10")
+        agent.let.set()
+        assert first.result().status_code == 200
+        assert httpx.post(f"{url}/act", content=write_history(history(2)), headers=JSON).status_code == 200
+
+
+# -- what cannot be read --------------------------------------------------------------------------------------------
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
+
+def test_a_decoder_that_fails_in_its_own_way_is_a_sentence() -> None:
+    png = base64.b64decode(Packed.of(screen(0)).png)
+    end = png.index(b"IEND") - 4
+    with pytest.raises(PictureError, match="is damaged"):
+        read_picture(png[:end] + chunk(b"iCCP", b"") + png[end:], 10**6, "PNG")
+
+
+def test_a_jpeg_of_many_scans_is_refused_unread() -> None:
+    file = io.BytesIO()
+    Image.fromarray(screen(0).pixels).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    assert read_picture(data, 10**6, "JPEG").shape == (12, 9, 3)
+    last = data.rindex(b"\xff\xda")
+    with pytest.raises(PictureError, match="more than 100 scans"):
+        read_picture(data[:-2] + 100 * data[last:-2] + data[-2:], 10**6, "JPEG")
+
+
+def test_a_history_without_a_prompt_is_the_clients_mistake() -> None:
+    class Reads(Held):
+        def act_all(self, histories: Sequence[History]) -> list[Decision]:
+            raise HistoryError("the prompt has 9 tokens, the model reads 8")
+
+    with TestClient(app(Reads(), "tiny")) as client:
+        answer = client.post("/act", content=write_history(history()), headers=JSON)
+        assert (answer.status_code, answer.text) == (422, "the prompt has 9 tokens, the model reads 8")
+
+
+def test_json_of_very_many_values_is_refused_unread() -> None:
+    with pytest.raises(WireError, match="more than 5000000 values"):
+        read_json(b"[" + 5_000_000 * b"0," + b"0]")
+
+
+def test_who_hangs_up_within_the_body_is_no_failure_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(ready(), "tiny") as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as line:
+            head = f"POST /act HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"
+            line.sendall(head.encode())
+            while told(url)["uivlm_requests_here"] < 1:
+                time.sleep(0.01)
+        while told(url)["uivlm_requests_here"]:
+            time.sleep(0.01)
+        assert 'uivlm_requests_total{path="/act",status="499"} 1.0' in httpx.get(f"{url}/metrics").text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(("said", "token"), [("", None), (" \n", None), ("s3cret\n", "s3cret")])
+def test_the_token_of_the_environment(said: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UIVLM_TOKEN", said)
+    assert wiring.server_token() == token
+
+
+def test_a_token_that_is_no_header_is_refused_without_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UIVLM_TOKEN", "geh\u00e4im")
+    with pytest.raises(ValueError, match="UIVLM_TOKEN must be of printable ASCII") as refused:
+        wiring.server_token()
+    assert "geh" not in str(refused.value)
 
 
 # -- the likeliest decisions ---------------------------------------------------------------------------------------

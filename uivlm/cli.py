@@ -6,7 +6,6 @@ each verb loads only what it needs. The verbs that score are in `cli_scores.py`.
 Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
 """
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -164,7 +163,7 @@ def serve(
 
     agent = wiring.load_agent(ckpt, keep)
     grammar = to_dict(read_recipe(ckpt))["grammar"]
-    token = os.environ.get("UIVLM_TOKEN")
+    token = wiring.server_token()
     run_server(agent, ckpt.resolve().name, grammar, host, port, token, lambda url: say(f"serving at {url}"))
 
 

@@ -57,3 +57,7 @@ class Episode:
     def history(self, t: int) -> History:
         """What was known before step `t` (0-based)."""
         return History(self.goal, self.steps[:t], self.steps[t].screen)
+
+
+class HistoryError(ValueError):
+    """Of this history no prompt can be made; the text says why."""

@@ -35,11 +35,19 @@ def open_agent(where: str) -> "Iterator[Agent]":
     if where.startswith(("http://", "https://")):
         from uivlm.serving.client import RemoteAgent
 
-        with RemoteAgent(where, token=os.environ.get("UIVLM_TOKEN")) as remote:
+        with RemoteAgent(where, token=server_token()) as remote:
             remote.health()  # an address where nobody answers is known before the phone is touched
             yield remote
     else:
         yield load_agent(Path(where))
+
+
+def server_token() -> str | None:
+    """The secret in UIVLM_TOKEN, without blanks around it; None where there is none."""
+    token = os.environ.get("UIVLM_TOKEN", "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError("UIVLM_TOKEN must be of printable ASCII letters: it goes into a header")
+    return token or None
 
 
 def load_agent(checkpoint: Path, together: int = 1, bound: bool = True) -> "Agent":

@@ -35,10 +35,14 @@ class Bound:
             raise ValueError(f"no token of this model goes on with {told!r}: its tokens cannot say actions")
         return token
 
-    def allowed(self, said: Sequence[int], chances: Tensor) -> Iterator[int]:
-        """The tokens that may follow, from the likeliest on."""
+    def allowed(self, said: Sequence[int], chances: Tensor, least: float = 0.0) -> Iterator[int]:
+        """The tokens that may follow, from the likeliest on; none of less than `least`."""
         before = self.reader.text(list(said))
-        return (token for token in _by_chance(chances) if self._may(said, before, token))
+        for token, chance in _by_chance(chances):
+            if chance < least:
+                return
+            if self._may(said, before, token):
+                yield token
 
     def forced(self, said: Sequence[int]) -> tuple[list[int], bool]:
         """The tokens that must follow, as the words are written in training; and may nothing follow after them?"""
@@ -79,7 +83,13 @@ class Bound:
         return [letter for letter in LETTERS if begins(words + letter, self.language)]
 
 
-def _by_chance(chances: Tensor) -> Iterator[int]:
+def _by_chance(chances: Tensor) -> Iterator[tuple[int, float]]:
     """All tokens, the likeliest first; the first few without sorting all."""
-    yield from chances.topk(min(LIKELY, len(chances))).indices.tolist()
-    yield from chances.argsort(descending=True)[LIKELY:].tolist()
+    first = chances.topk(min(LIKELY, len(chances)))
+    told = first.indices.tolist()
+    yield from zip(told, first.values.tolist(), strict=True)
+    rest = chances.sort(descending=True)  # equals may stand in another order than above
+    known = set(told)
+    for token, chance in zip(rest.indices.tolist(), rest.values.tolist(), strict=True):
+        if token not in known:
+            yield token, chance

@@ -7,6 +7,7 @@ likeliest, what can only go on in one way is not asked for, and a typed text tha
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from uivlm.actions.action import Action
 from uivlm.actions.beginning import ended, kind_is_told
 from uivlm.actions.language import TEXT_OPEN, NotAnAction
-from uivlm.episode import History
+from uivlm.episode import History, HistoryError
 from uivlm.inference.bound import Bound
 from uivlm.inference.cache import SCREENS, Conversation, Features, Kept, Key, Reading, screen_key
 from uivlm.inference.likeliest import likeliest
@@ -96,7 +97,8 @@ class Predictor:
             return [self._told(said) for said in self._answers(histories)]
 
     def rank(self, history: History, most: int) -> list[Answer]:
-        """The likeliest answers of a bound model, from the likeliest on; fewer than `most` where typed texts take too long."""
+        """The likeliest answers of a bound model, from the likeliest on. Fewer than `most` where others are less likely than one in a
+        million, or longer than the limit, or where typed texts take too long."""
         if self.speech is None:
             raise ValueError("only a predictor that is bound to the words of actions can rank them")
         speech, language = self.speech, self.loaded.grammar.language
@@ -106,7 +108,8 @@ class Predictor:
             self._keep(reading)
             room = min(self.limit, self.loaded.reader.context - len(prompt.ids))
             chances = logits[0].float().softmax(-1)
-            found = likeliest(speech, self._on, reading.conversations()[0], chances, most, room)
+            asked = reading.conversations()[0]
+            found = likeliest(speech, partial(self._after, asked), chances, most, room)
             spoken = [(self.loaded.reader.text(one.tokens), one) for one in found]
             return [Answer(words, language.parse(words), one.chance, one.kind) for words, one in spoken]
 
@@ -117,10 +120,11 @@ class Predictor:
             self._keep(reading)
             return logits[0]
 
-    def _on(self, after: Conversation, tokens: list[int]) -> tuple[Conversation, Tensor]:
-        reading = Reading(self.loaded.module, self.loaded.reader.pad, [after])
-        logits = reading.read([tokens], [tokens], None)
-        return reading.conversations()[0], logits[0].float().softmax(-1)
+    def _after(self, asked: Conversation, tokens: list[int]) -> Tensor:
+        """Probabilities [V] of the token after these. Each time from the prompt on: one prompt's keys and values are held, not one of
+        each beginning."""
+        logits = Reading(self.loaded.module, self.loaded.reader.pad, [asked]).read([tokens], [tokens], None)
+        return logits[0].float().softmax(-1)
 
     def _answers(self, histories: Sequence[History]) -> list[_Said]:
         prompts = [self._prompt(history) for history in histories]
@@ -178,11 +182,14 @@ class Predictor:
 
     def _prompt(self, history: History) -> _Prompt:
         reader = self.loaded.reader
-        sentence = self.loaded.grammar.prompt(history)
-        example = encode(sentence, reader, look=False)
+        try:
+            sentence = self.loaded.grammar.prompt(history)
+            example = encode(sentence, reader, look=False)
+        except ValueError as error:  # a past action without words, a screen of impossible sides
+            raise HistoryError(str(error)) from error
         ids = example.input_ids.tolist()
         if len(ids) >= reader.context:
-            raise ValueError(
+            raise HistoryError(
                 f"the prompt has {len(ids)} tokens, the model reads {reader.context}: a checkpoint with a lower "
                 "grammar.screens is needed"
             )

@@ -19,7 +19,7 @@ from typing import Any
 from uivlm.actions.language import Language, NotAnAction
 from uivlm.agents.agent import Decision
 from uivlm.episode import History, Screen, Step
-from uivlm.serving.pictures import PictureError, Pictures, digest, read_picture
+from uivlm.serving.pictures import PictureError, Pictures, Unpacking
 from uivlm.serving.strict import base64_of, list_of, read_json, refuse, str_of
 from uivlm.serving.wire import MOST_STEPS
 
@@ -39,7 +39,7 @@ class _Reading:
     """What was said so far."""
 
     language: Language
-    seen: Pictures
+    screens: Unpacking
     goal: str | None = None
     steps: list[Step] = field(default_factory=list)
     screen: Screen | None = None  # on which nothing was done yet
@@ -52,7 +52,7 @@ def read_chat(text: str | bytes, language: Language, seen: Pictures) -> Asked:
         refuse("the request", "must be an object")
     if request.get("n", 1) != 1:
         refuse("n", f"is {str(request['n'])[:20]}: there is one answer")
-    so_far = _Reading(language, seen)
+    so_far = _Reading(language, Unpacking(seen))
     for i, message in enumerate(list_of(request.get("messages"), "messages", MOST_MESSAGES)):
         _read_message(so_far, message, f"messages[{i}]")
     if so_far.goal is None:
@@ -111,26 +111,20 @@ def _read_part(so_far: _Reading, part: dict[str, Any], where: str) -> None:
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             if so_far.screen is not None:
                 refuse(where, "has a second screen, and no action between the two")
-            so_far.screen = _read_url(url, where, so_far.seen)
+            so_far.screen = _read_url(url, where, so_far.screens)
         case _:
             refuse(where, "must hold texts and image_urls")
 
 
-def _read_url(url: str, where: str, seen: Pictures) -> Screen:
+def _read_url(url: str, where: str, screens: Unpacking) -> Screen:
     """Data URLs alone: no name of a file or an address is ever opened."""
     head = next((head for head in URLS if url[: len(head)].lower() == head), None)
     if head is None:
         refuse(where, "has an image_url that is no data URL of a PNG or JPEG in base64: nothing else is read")
-    data = base64_of(url[len(head) :], where)
-    name = digest(data)
-    if (found := seen.find(name, ())) is not None:
-        return found
     try:
-        screen = Screen(read_picture(data, "PNG", "JPEG"))
+        return screens.sent(base64_of(url[len(head) :], where), (), "PNG", "JPEG")
     except PictureError as error:
         refuse(where, f"has an image that {error}")
-    seen.add(name, screen)
-    return screen
 
 
 def write_chat(decision: Decision, model: str) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import struct
 import threading
 from collections import OrderedDict
 from typing import Literal
@@ -14,7 +13,9 @@ from PIL import Image, UnidentifiedImageError
 from uivlm.episode import Element, Screen
 
 MOST_PIXELS = 16_000_000  # of one screen; 1440 x 3120 has 4.5 million
-KEPT = 512 << 20  # bytes of pixels
+MOST_SEEN = 600_000_000  # pixels of all screens of a request: 200 of 1080 x 2400 have 518 million
+MOST_SCANS = 100  # of a JPEG: each is unpacked over the whole picture
+KEPT = 2 << 30  # bytes of screens that came lately
 Codec = Literal["PNG", "JPEG"]
 
 
@@ -22,27 +23,35 @@ class PictureError(ValueError):
     """This is no such picture; the text goes on after the name of what was read: "is damaged: ..."."""
 
 
-def read_picture(data: bytes, *codecs: Codec) -> NDArray[np.uint8]:
-    """Pixels uint8 [H, W, 3]. The size is checked in the file's head, before anything is unpacked."""
-    named = " or ".join(codecs)
+def read_picture(data: bytes, room: int, *codecs: Codec) -> NDArray[np.uint8]:
+    """Pixels uint8 [H, W, 3], at most `room` of them. The size is checked in the file's head, before anything is unpacked."""
+    if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MOST_SCANS:
+        raise PictureError(f"is a JPEG of more than {MOST_SCANS} scans")
     try:
         image = Image.open(io.BytesIO(data), formats=codecs)
         if not 0 < image.width * image.height <= MOST_PIXELS:
             raise PictureError(f"has {image.width} x {image.height} pixels: at most {MOST_PIXELS} are read")
+        if image.width * image.height > room:
+            raise PictureError(f"is one too many: all screens may have {MOST_SEEN} pixels together")
         return np.array(image.convert("RGB"))
+    except PictureError:
+        raise
     except UnidentifiedImageError:
-        raise PictureError(f"is no {named}: {len(data)} bytes") from None
+        raise PictureError(f"is no {' or '.join(codecs)}: {len(data)} bytes") from None
     except Image.DecompressionBombError as error:
         raise PictureError(f"has too many pixels: {error}") from None
-    except (OSError, SyntaxError, struct.error, ValueError) as error:
-        if isinstance(error, PictureError):
-            raise
-        raise PictureError(f"is damaged: {error}") from None
+    except Exception as error:  # a damaged file may raise anything in a decoder
+        raise PictureError(f"is damaged: {error or type(error).__name__}") from None
 
 
 def digest(data: bytes) -> str:
     """By which a picture file is known."""
     return hashlib.sha256(data).hexdigest()
+
+
+def weight(screen: Screen) -> int:
+    """Bytes that it holds, roughly: a text may have four a letter."""
+    return screen.pixels.nbytes + 1000 + sum(500 + 4 * (len(e.text) + len(e.kind)) for e in screen.elements)
 
 
 class Pictures:
@@ -60,15 +69,39 @@ class Pictures:
             found = self._kept.get(name)
             if found is None:
                 return None
-            if found.elements != elements:
-                found = self._kept[name] = Screen(found.pixels, elements)
             self._kept.move_to_end(name)
-            return found
+            return found if found.elements == elements else Screen(found.pixels, elements)
 
     def add(self, name: str, screen: Screen) -> None:
         with self._lock:
             old = self._kept.pop(name, None)
             self._kept[name] = screen
-            self.bytes += screen.pixels.nbytes - (0 if old is None else old.pixels.nbytes)
+            self.bytes += weight(screen) - (0 if old is None else weight(old))
             while self.bytes > self.most:
-                self.bytes -= self._kept.popitem(last=False)[1].pixels.nbytes
+                self.bytes -= weight(self._kept.popitem(last=False)[1])
+
+
+class Unpacking:
+    """The screens of one request, which may have so many pixels together."""
+
+    def __init__(self, seen: Pictures) -> None:
+        self.seen, self.room = seen, MOST_SEEN
+
+    def named(self, name: str, elements: tuple[Element, ...]) -> Screen | None:
+        """One that was sent lately. PictureError where all screens are too many pixels."""
+        found = self.seen.find(name, elements)
+        if found is not None:
+            self.room -= found.pixels.size // 3
+            if self.room < 0:
+                raise PictureError(f"is one too many: all screens may have {MOST_SEEN} pixels together")
+        return found
+
+    def sent(self, data: bytes, elements: tuple[Element, ...], *codecs: Codec) -> Screen:
+        """One that comes as a file. PictureError."""
+        name = digest(data)
+        if (found := self.named(name, elements)) is not None:
+            return found
+        screen = Screen(read_picture(data, self.room, *codecs), elements)
+        self.room -= screen.pixels.size // 3
+        self.seen.add(name, screen)
+        return screen

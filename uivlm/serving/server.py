@@ -14,7 +14,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Annotated, Any, TypeVar
@@ -27,12 +27,13 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
 
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Agent, Ranking
-from uivlm.episode import History
+from uivlm.episode import History, HistoryError
 from uivlm.serving.chat import models, read_chat, stream_chat, write_chat
-from uivlm.serving.pictures import Pictures
+from uivlm.serving.pictures import Pictures, weight
 from uivlm.serving.schema import CHAT, DECISION, HISTORY, REFUSED, REFUSED_CHAT, asked
 from uivlm.serving.strict import WireError
 from uivlm.serving.turns import Answer, Turns
@@ -44,7 +45,9 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 128 * 1024 * 1024  # of one request
 BODY_S, ANSWER_S = 60, 120  # seconds for a body to come, and for a decision
 MOST_REQUESTS = 128  # at once; more are told to come again
-READERS = 4  # bodies that are read at once: their pictures may be large
+READERS, READ_S = 2, 60  # bodies that are read at once, and seconds for it: their pictures may be large
+MOST_HELD = 4 << 30  # bytes of the histories that wait
+RETRY = {"retry-after": "10"}
 PATHS = frozenset({"/act", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/openapi.json"})
 LOOPBACK = ("127.0.0.1", "localhost")
 Read = TypeVar("Read")
@@ -54,9 +57,13 @@ Likeliest = Annotated[
 
 
 def app(
-    agent: Agent, name: str, grammar: Mapping[str, object] | None = None, token: str | None = None
+    agent: Agent,
+    name: str,
+    grammar: Mapping[str, object] | None = None,
+    token: str | None = None,
+    hosts: Sequence[str] | None = None,
 ) -> FastAPI:
-    """The application of one agent. `token`: what clients have to bring."""
+    """The application of one agent. `token`: what clients have to bring; `hosts`: the only names by which it is called."""
     told = dict(grammar or {})
     desk = _Desk(agent)
     language = Language(int(str(told["bins"]))) if "bins" in told else Language()
@@ -69,10 +76,14 @@ def app(
         await to_thread.run_sync(desk.turns.close)
 
     server = FastAPI(title=f"uivlm {name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+    if hosts is not None:  # a web page whose name was bent to this address says its own name
+        server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     server.add_middleware(Walls, counts=desk.counts, paths=PATHS, token=token, most=MOST_REQUESTS)
 
-    @server.get("/health")
+    @server.get("/health", responses={500: REFUSED[500]})
     def get_health() -> Response:
+        if not desk.turns.working:
+            raise HTTPException(500, "the agent's thread has ended: start the server again")
         return Response(health, media_type="application/json")
 
     @server.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSED[401]})
@@ -112,6 +123,7 @@ def app(
             return StreamingResponse(stream_chat(answer.decision, name), media_type="text/event-stream")
         return Response(write_chat(answer.decision, name), media_type="application/json")
 
+    server.state.turns = desk.turns
     _refuse_in_a_sentence(server)
     return server
 
@@ -132,22 +144,39 @@ class _Desk:
 
     def __init__(self, agent: Agent) -> None:
         self.turns, self.pictures, self.counts = Turns(agent), Pictures(), Counts()
-        self.readers = CapacityLimiter(READERS)
+        self.readers, self.held = CapacityLimiter(READERS), 0
 
     async def read(self, request: Request, reader: Callable[[bytes], Read]) -> Read:
         body = await _body(request)
         try:
-            return await to_thread.run_sync(reader, body, limiter=self.readers)
+            async with asyncio.timeout(READ_S):
+                return await to_thread.run_sync(reader, body, limiter=self.readers, abandon_on_cancel=True)
+        except TimeoutError:
+            raise HTTPException(503, f"the body was not read within {READ_S} seconds", RETRY) from None
         except UnknownScreenError as error:
             raise HTTPException(409, str(error)) from None
         except WireError as error:
             raise HTTPException(422, str(error)) from None
 
+    @contextmanager
+    def holding(self, history: History) -> Iterator[None]:
+        """While it waits: all histories together hold so many bytes at most."""
+        screens = {id(screen): screen for screen in (*(s.screen for s in history.steps), history.screen)}
+        mine = sum(map(weight, screens.values()))
+        if self.held + mine > MOST_HELD:
+            raise HTTPException(503, "the histories that are here already fill the memory", RETRY)
+        self.held += mine
+        try:
+            yield
+        finally:
+            self.held -= mine
+
     async def decide(self, request: Request, history: History, most: int = 0) -> Answer:
-        answer = await _answer(request, self.turns.ask(history, most))
+        with self.holding(history):
+            answer = await _answer(request, self.turns.ask(history, most))
         self.counts.decisions.labels(type(answer.decision.action).__name__).inc()
         self.counts.waited.observe(answer.waited)
-        self.counts.took.observe(answer.took)
+        self.counts.took.observe(answer.took / answer.together)
         self.counts.together.observe(answer.together)
         return answer
 
@@ -165,6 +194,8 @@ async def _body(request: Request) -> bytes:
                     raise HTTPException(413, f"the body has more than {MOST_BYTES} bytes")
     except TimeoutError:
         raise HTTPException(408, f"the body did not come within {BODY_S} seconds") from None
+    except ClientDisconnect:
+        raise HTTPException(499, "the client has gone") from None  # for the counts: nobody reads it
     return bytes(parts)
 
 
@@ -181,11 +212,13 @@ async def _answer(request: Request, asked: "Future[Answer]") -> Answer:
         answer.cancel()
         if gone.done():
             raise HTTPException(499, "the client has gone")  # for the counts: nobody reads it
-        raise HTTPException(503, f"there was no decision within {ANSWER_S} seconds", {"retry-after": "10"})
+        raise HTTPException(503, f"there was no decision within {ANSWER_S} seconds", RETRY)
     try:
         return answer.result()
     except asyncio.CancelledError:
-        raise HTTPException(503, "the server is stopping") from None
+        raise HTTPException(503, "the server is stopping", RETRY) from None
+    except HistoryError as error:
+        raise HTTPException(422, str(error)) from None
     except Exception as error:  # the sentence must not leak paths; the log has the rest
         log.exception("the agent failed")
         raise HTTPException(500, f"the agent failed ({type(error).__name__}): see the server's log") from None
@@ -216,7 +249,8 @@ def serve(
         )
     with _listening(host, port) as line, suppress(KeyboardInterrupt):
         (ready or _announce)(_url(line))
-        _uvicorn(app(agent, name, grammar, token), host).run(sockets=[line])
+        hosts = LOOPBACK if host in LOOPBACK else None
+        _uvicorn(app(agent, name, grammar, token, hosts)).run(sockets=[line])
 
 
 def _announce(url: str) -> None:
@@ -229,7 +263,7 @@ def serving(
 ) -> Iterator[str]:
     """The URL of a server on a free port, in a thread that ends with the block."""
     with _listening("127.0.0.1", 0) as line:
-        server = _uvicorn(app(agent, name, grammar, token), "127.0.0.1")
+        server = _uvicorn(app(agent, name, grammar, token, LOOPBACK))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [line]}, name="serving")
         thread.start()
         try:
@@ -239,10 +273,14 @@ def serving(
             thread.join()
 
 
-def _uvicorn(server: FastAPI, host: str) -> uvicorn.Server:
-    if host in LOOPBACK:  # a web page whose name was bent to this address says its own name
-        server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK))
-    return uvicorn.Server(
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.state.turns.stop()  # type: ignore[union-attr]  # before it waits for requests: they are told
+        await super().shutdown(sockets)
+
+
+def _uvicorn(server: FastAPI) -> uvicorn.Server:
+    return _Server(
         uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=5, server_header=False)
     )
 

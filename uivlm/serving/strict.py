@@ -7,6 +7,7 @@ import math
 from typing import Any, NoReturn
 
 MOST_CHARACTERS = 20_000  # of one text
+MOST_VALUES = 5_000_000  # of a body: 201 screens of 2,000 elements have 2.8 million
 
 
 class WireError(ValueError):
@@ -14,6 +15,9 @@ class WireError(ValueError):
 
 
 def read_json(text: str | bytes) -> object:
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if sum(data.count(mark) for mark in (b"{", b"[", b",")) > MOST_VALUES:
+        raise WireError(f"this JSON has more than {MOST_VALUES} values")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError too

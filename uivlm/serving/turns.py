@@ -56,26 +56,43 @@ class Turns:
                 self._changed.notify()
             else:
                 turn.answer.cancel()
+        turn.answer.add_done_callback(lambda _: self._forget(turn))
         return turn.answer
 
-    def close(self) -> None:
-        """What is thought of is still answered."""
+    @property
+    def working(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Who waits is cancelled; what is thought of is still answered."""
         with self._changed:
             self._open = False
+            left = list(self._waiting)
             self._changed.notify()
+        for turn in left:
+            turn.answer.cancel()
+
+    def close(self) -> None:
+        """Stops, and waits for the last answer."""
+        self.stop()
         self._thread.join()
+
+    def _forget(self, turn: _Turn) -> None:
+        """Who goes away takes no place and no memory."""
+        with self._changed:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
 
     def _work(self) -> None:
         while taken := self._next():
             self._answer([turn for turn in taken if turn.answer.set_running_or_notify_cancel()])
+            del taken  # an idle server holds no history
 
     def _next(self) -> list[_Turn]:
         """Those whose turn it is; none when all is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or not self._open)
             if not self._open:
-                for turn in self._waiting:
-                    turn.answer.cancel()
                 return []
             taken = [self._waiting.popleft()]
             while (
@@ -88,24 +105,30 @@ class Turns:
         if not turns:
             return
         began = time.perf_counter()
-        likeliest: list[Decision] = []
         try:
-            if turns[0].most and isinstance(self.agent, Ranking):
-                likeliest = self.agent.rank(turns[0].history, turns[0].most)
-            decisions = likeliest[:1] or self._decide([turn.history for turn in turns])
-        except Exception as error:  # the caller's to tell
-            if len(turns) == 1:
-                turns[0].answer.set_exception(error)
-            else:
+            decisions, likeliest = self._decide(turns)
+            took = time.perf_counter() - began
+            for turn, decision in zip(turns, decisions, strict=True):
+                turn.answer.set_result(Answer(decision, began - turn.came, took, len(turns), likeliest))
+        except (
+            BaseException
+        ) as error:  # the caller's to tell; without this thread nobody would be answered any more
+            if len(turns) > 1 and not any(turn.answer.done() for turn in turns):
                 for turn in turns:
                     self._answer([turn])
-            return
-        took = time.perf_counter() - began
-        for turn, decision in zip(turns, decisions, strict=True):
-            turn.answer.set_result(Answer(decision, began - turn.came, took, len(turns), tuple(likeliest)))
+                return
+            for turn in turns:
+                if not turn.answer.done():
+                    turn.answer.set_exception(error)
 
-    def _decide(self, histories: Sequence[History]) -> list[Decision]:
+    def _decide(self, turns: Sequence[_Turn]) -> tuple[list[Decision], tuple[Decision, ...]]:
+        """A decision each; of one that wants them the likeliest, too."""
         self.agent.reset()  # no history knows of another
+        if turns[0].most and isinstance(self.agent, Ranking):
+            if likeliest := self.agent.rank(turns[0].history, turns[0].most):
+                return likeliest[:1], tuple(likeliest)
+            alone = self.agent.act(turns[0].history)
+            return [alone], (alone,)
         if isinstance(self.agent, SideBySide):
-            return self.agent.act_all(histories)
-        return [self.agent.act(history) for history in histories]
+            return self.agent.act_all([turn.history for turn in turns]), ()
+        return [self.agent.act(turn.history) for turn in turns], ()

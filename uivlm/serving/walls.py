@@ -26,9 +26,11 @@ class Counts:
         self.here = Gauge("requests_here", "Histories that are not answered yet.", **told)
         self.decisions = Counter("decisions", "Decisions by kind of action.", ["kind"], **told)
         self.waited = Histogram("waited_seconds", "Until the agent was asked.", buckets=SECONDS, **told)
-        self.took = Histogram("took_seconds", "That the agent thought.", buckets=SECONDS, **told)
+        self.took = Histogram(
+            "took_seconds", "That the agent thought, shared by those it thought of.", buckets=SECONDS, **told
+        )
         self.together = Histogram(
-            "together", "Histories that were thought of side by side.", buckets=(1, 2, 4, 8, 16), **told
+            "together", "Histories that were thought of with one.", buckets=(1, 2, 4, 8, 16), **told
         )
 
 

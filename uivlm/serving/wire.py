@@ -28,7 +28,7 @@ from uivlm.actions.gesture import gesture
 from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Decision
 from uivlm.episode import Element, History, Screen, Step
-from uivlm.serving.pictures import PictureError, Pictures, digest, read_picture
+from uivlm.serving.pictures import PictureError, Pictures, Unpacking, digest
 from uivlm.serving.strict import (
     WireError,
     base64_of,
@@ -42,7 +42,6 @@ from uivlm.serving.strict import (
 
 MOST_STEPS = 200
 MOST_ELEMENTS = 2_000  # of one screen
-MOST_SEEN = 600_000_000  # pixels of all screens of a history: 200 of 1080 x 2400 have 518 million
 
 
 class UnknownScreenError(WireError):
@@ -81,14 +80,13 @@ def read_history(text: str | bytes, seen: Pictures) -> History:
     goal = str_of(message["goal"], "goal")
     if not goal.isascii() and any("\ud800" <= letter <= "\udfff" for letter in goal):
         refuse("goal", "holds half of a surrogate pair")
-    steps: list[Step] = []
-    room = MOST_SEEN
-    for i, step in enumerate(list_of(message["steps"], "steps", MOST_STEPS)):
-        steps.append(_read_step(step, f"steps[{i}]", seen))
-        room -= steps[-1].screen.pixels.size // 3
-        if room < 0:
-            refuse(f"steps[{i}].screen", f"is one too many: all screens may have {MOST_SEEN} pixels together")
-    return History(goal, tuple(steps), _read_screen(message["screen"], "screen", seen))
+    steps = list_of(message["steps"], "steps", MOST_STEPS)
+    screens = Unpacking(seen)
+    return History(
+        goal,
+        tuple(_read_step(step, f"steps[{i}]", screens) for i, step in enumerate(steps)),
+        _read_screen(message["screen"], "screen", screens),
+    )
 
 
 def write_decision(
@@ -177,10 +175,10 @@ def _point(point: Point) -> dict[str, float]:
     return {"y": float(point.y), "x": float(point.x)}
 
 
-def _read_step(message: object, where: str, seen: Pictures) -> Step:
+def _read_step(message: object, where: str, screens: Unpacking) -> Step:
     fields = fields_of(message, ("screen", "action"), where)
     return Step(
-        _read_screen(fields["screen"], f"{where}.screen", seen),
+        _read_screen(fields["screen"], f"{where}.screen", screens),
         _read_action(fields["action"], f"{where}.action"),
     )
 
@@ -210,26 +208,21 @@ def _read_point(message: object, where: str) -> Point:
     return Point(number_of(fields["y"], f"{where}.y"), number_of(fields["x"], f"{where}.x"))
 
 
-def _read_screen(message: object, where: str, seen: Pictures) -> Screen:
+def _read_screen(message: object, where: str, screens: Unpacking) -> Screen:
     known = isinstance(message, dict) and "png" not in message
     fields = fields_of(message, ("sha256" if known else "png", "elements"), where)
     listed = list_of(fields["elements"], f"{where}.elements", MOST_ELEMENTS)
     elements = tuple(_read_element(element, f"{where}.elements[{i}]") for i, element in enumerate(listed))
-    if known:
-        name = str_of(fields["sha256"], f"{where}.sha256")
-        if (found := seen.find(name, elements)) is None:
-            raise UnknownScreenError(f"{where}.sha256 names a picture that is not kept here: send it as png")
-        return found
-    data = base64_of(fields["png"], f"{where}.png")
-    name = digest(data)
-    if (found := seen.find(name, elements)) is not None:
-        return found
+    name = f"{where}.{'sha256' if known else 'png'}"
     try:
-        screen = Screen(read_picture(data, "PNG"), elements)
+        if not known:
+            return screens.sent(base64_of(fields["png"], name), elements, "PNG")
+        found = screens.named(str_of(fields["sha256"], name), elements)
     except PictureError as error:
-        refuse(f"{where}.png", str(error))
-    seen.add(name, screen)
-    return screen
+        refuse(name, str(error))
+    if found is None:
+        raise UnknownScreenError(f"{name} names a picture that is not kept here: send it as png")
+    return found
 
 
 def _read_element(message: object, where: str) -> Element:
