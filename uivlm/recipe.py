@@ -169,9 +169,7 @@ class Train:
     zero: Literal[0, 1, 2, 3] = 0  # DeepSpeed stage; 0: no DeepSpeed
     offload: bool = False  # optimizer (and weights, zero=3) in the machine's memory instead of the GPU's
     keep_features: bool = False  # each screen is seen once by frozen parts; features stay in DATA/features
-    readers: int | None = (
-        None  # processes that read and encode; None: half of the cores, eight at most; 0: none beside
-    )
+    readers: int | None = None  # processes that read beside it; None: half of the cores, at most eight
     patience: int | None = None  # so many judgements in a row without a better one end a run
     report_to: tuple[str, ...] = ("tensorboard",)  # and what else transformers can report to: "wandb", ...
     seed: int = 0
@@ -183,10 +181,9 @@ class Train:
             raise RecipeError(
                 "train.offload needs DeepSpeed: set train.zero to 1, 2 or 3, or train.offload to false"
             )
-        if self.readers is not None:
-            _at_least("train.readers", self.readers, 0)
-        if self.patience is not None:
-            _at_least("train.patience", self.patience, 1)
+        for name, least in (("readers", 0), ("patience", 1)):
+            if getattr(self, name) is not None:
+                _at_least(f"train.{name}", getattr(self, name), least)
         for name in ("lr", "epochs", "clip"):
             if not getattr(self, name) > 0:
                 raise RecipeError(f"train.{name} is {getattr(self, name)}: it must be above 0")

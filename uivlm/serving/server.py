@@ -67,8 +67,6 @@ def app(
     told = dict(grammar or {})
     desk = _Desk(agent)
     language = Language(int(str(told["bins"]))) if "bins" in told else Language()
-    health = json.dumps({"status": "ok", "checkpoint": name, "grammar": told})
-    since = int(time.time())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,6 +77,18 @@ def app(
     if hosts is not None:  # a web page whose name was bent to this address says its own name
         server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     server.add_middleware(Walls, counts=desk.counts, paths=PATHS, token=token, most=MOST_REQUESTS)
+
+    _look(server, desk, name, told)
+    _ask(server, desk, name, language)
+    server.state.turns = desk.turns
+    _refuse_in_a_sentence(server)
+    return server
+
+
+def _look(server: FastAPI, desk: "_Desk", name: str, grammar: Mapping[str, object]) -> None:
+    """What asks the agent nothing."""
+    health = json.dumps({"status": "ok", "checkpoint": name, "grammar": grammar})
+    since = int(time.time())
 
     @server.get("/health", responses={500: REFUSED[500]})
     def get_health() -> Response:
@@ -94,11 +104,14 @@ def app(
     def get_models() -> dict[str, object]:
         return models(name, since)
 
+
+def _ask(server: FastAPI, desk: "_Desk", name: str, language: Language) -> None:
+    """What asks the agent."""
     described = {"description": "the decision", "content": {"application/json": {"schema": DECISION}}}
 
     @server.post("/act", openapi_extra=asked(HISTORY), responses={200: described, **REFUSED})
     async def post_act(request: Request, likeliest: Likeliest = 0) -> Response:
-        if likeliest and not isinstance(agent, Ranking):
+        if likeliest and not isinstance(desk.turns.agent, Ranking):
             raise HTTPException(422, "likeliest: this agent cannot tell what else it might have done")
         history = await desk.read(request, lambda body: read_history(body, desk.pictures))
         answer = await desk.decide(request, history, likeliest)
@@ -122,10 +135,6 @@ def app(
         if chat.stream:
             return StreamingResponse(stream_chat(answer.decision, name), media_type="text/event-stream")
         return Response(write_chat(answer.decision, name), media_type="application/json")
-
-    server.state.turns = desk.turns
-    _refuse_in_a_sentence(server)
-    return server
 
 
 def _refuse_in_a_sentence(server: FastAPI) -> None:

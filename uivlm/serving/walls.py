@@ -82,7 +82,7 @@ class Walls:
             self.counts.seconds.labels(path).observe(time.perf_counter() - began)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        if self.token is not None and scope["path"] not in OPEN:
+        if self.token and scope["path"] not in OPEN:
             brought = dict(scope["headers"]).get(b"authorization", b"")
             if not hmac.compare_digest(brought, b"Bearer " + self.token.encode()):
                 sentence = "this server asks for its token: Authorization: Bearer TOKEN"

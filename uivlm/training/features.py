@@ -92,9 +92,7 @@ def keep(
     name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
     folder = Path(recipe.data.folder) / FOLDER / name
     if int(os.environ.get("RANK", "0")) == 0 and not folder.exists():
-        screens = _Screens(episodes, reader)
-        loader = DataLoader(screens, batch_size=None, **how(readers(recipe.train.readers), AHEAD))
-        _make(folder, module, loader, made_of)
+        _make(folder, module, _Screens(episodes, reader), readers(recipe.train.readers), made_of)
     while not folder.exists():  # if the first process fails, the launcher stops this one
         time.sleep(0.1)
     seen = _opened(folder, made_of)
@@ -125,27 +123,30 @@ def _made_of(module: nn.Module, recipe: recipes.Recipe, episodes: Joined) -> dic
 
 
 @torch.inference_mode()
-def _make(folder: Path, module: nn.Module, loader: DataLoader[_Seen], made_of: dict[str, Any]) -> None:
+def _make(folder: Path, module: nn.Module, screens: "_Screens", beside: int, made_of: dict[str, Any]) -> None:
     """Beside its place first: whoever sees the folder sees all of it."""
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     part.mkdir(parents=True)
     try:
-        _write(part, module, loader, made_of)
+        _write(part, module, screens, beside, made_of)
         os.replace(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write(folder: Path, module: nn.Module, loader: DataLoader[_Seen], made_of: dict[str, Any]) -> None:
-    assert isinstance(loader.dataset, _Screens)
-    total, width = sum(loader.dataset.episodes.num_steps), 0
+def _write(
+    folder: Path, module: nn.Module, screens: "_Screens", beside: int, made_of: dict[str, Any]
+) -> None:
+    """`beside`: processes that read."""
+    loader = DataLoader(screens, batch_size=None, **how(beside, AHEAD))
+    total, width = sum(screens.episodes.num_steps), 0
     ids: list[list[int]] = []
     lengths: list[int] = []
     waiting: list[NDArray[np.float32]] = []
     with (folder / NUMBERS).open("wb") as out, tqdm(total=total, desc="seeing", unit="screen") as bar:
-        for screens in loader:
-            ids += [one for one, _ in screens]
-            waiting += [pixels for _, pixels in screens]
+        for seen in loader:
+            ids += [one for one, _ in seen]
+            waiting += [pixels for _, pixels in seen]
             while len(waiting) >= SCREENS or (waiting and len(ids) == total):
                 for looked in look_at(module, waiting[:SCREENS]):
                     out.write(looked.float().cpu().numpy().tobytes())
