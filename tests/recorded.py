@@ -21,6 +21,7 @@ from data_prep.tfrecord import write_shard
 from uivlm.actions.action import Action, Finish, Point, Tap
 from uivlm.actions.aitw import from_aitw, to_aitw
 from uivlm.actions.language import Language, NotAnAction
+from uivlm.agents.agent import Decision
 from uivlm.episode import Screen
 from uivlm.evaluation.match import boxes_of
 from uivlm.trace import Trace
@@ -218,7 +219,7 @@ def write_trace(
     trace = Trace(folder, goal)
     for t, (pixels, action) in enumerate(actions):
         trace.saw(t, Screen(pixels), 1.0)
-        trace.decided(t, action, "words", 0.5, 2.0)
+        trace.decided(t, Decision(action, "words", 0.5), 2.0)
         trace.performed(t, None, 3.0)
     trace.ended(status, "")
 

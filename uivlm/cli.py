@@ -6,6 +6,7 @@ each verb loads only what it needs. The verbs that score are in `cli_scores.py`.
 Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
 """
 
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -181,10 +182,15 @@ def run(
         int | None, typer.Option(min=0, help="sim: the goal and phone of this test task; the phone judges.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="A new folder; default: runs/trace/TIME.")] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file of what it may do; default: adb asks before what commits."),
+    ] = None,
 ) -> None:
     """Pursue a goal on a phone until the agent finishes. Exit status: 0 complete, 3 impossible, 4 limit, 5 no
-    action, 6 phone failed, 7 agent failed."""
+    action, 6 phone failed, 7 agent failed, 8 stopped, 9 denied, 10 stuck, 11 too long, 12 handed over to a person."""
     from uivlm import wiring
+    from uivlm.safety.policy import HARMLESS, Policy, read_policy
 
     _only_for("sim", device, seed=seed, task=task)
     _only_for("adb", device, serial=serial)
@@ -193,17 +199,21 @@ def run(
     if task is not None and seed is not None:
         raise ValueError("--seed has no effect with --task, which says which phone: leave one out")
     folder = trace or Path("runs") / "trace" / time.strftime("%Y%m%d-%H%M%S")
+    rules = read_policy(policy) if policy else HARMLESS if device == "sim" else Policy()
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends like Ctrl-C: the phone is put back in order
     with wiring.open_agent(agent) as mind:
         if device == "adb":
             from uivlm.devices.adb import connect
 
             assert goal is not None
-            outcome = wiring.pursue(mind, connect(serial), goal, limit, folder, say)
+            outcome = wiring.pursue(mind, connect(serial), goal, limit, folder, rules, say)
         elif task is not None:
-            outcome = wiring.pursue_task(mind, task, limit, folder, say)
+            outcome = wiring.pursue_task(mind, task, limit, folder, rules, say)
         else:
             assert goal is not None
-            outcome = wiring.pursue_simulated(mind, goal, seed or 0, limit, folder, say)
+            outcome = wiring.pursue_simulated(mind, goal, seed or 0, limit, folder, rules, say)
     raise typer.Exit(outcome.exit_status)
 
 

@@ -23,6 +23,7 @@ from PIL import Image
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.gesture import Gesture
 from uivlm.actions.language import NotAnAction
+from uivlm.agents.agent import Decision
 from uivlm.episode import Screen
 from uivlm.page import page, safe
 from uivlm.picture import data_url, draw_action
@@ -56,7 +57,13 @@ class Trace:
         (folder / "trace.jsonl").touch()
 
     def saw(self, t: int, screen: Screen, ms: float) -> None:
-        self._finish_row()
+        proposed = None
+        if (
+            self._row and self._row["t"] == t
+        ):  # a person acted instead: what the agent wanted is kept beside it
+            proposed = {name: self._row[name] for name in ("words", "action", "confidence")}
+        else:
+            self._finish_row()
         name = f"{t:03d}.png"
         Image.fromarray(screen.pixels).save(self.folder / name, compress_level=1)
         height, width = screen.pixels.shape[:2]
@@ -69,23 +76,29 @@ class Trace:
             "action": None,
             "gesture": None,
             "confidence": None,
+            "kind_confidence": None,
+            "by": None,
+            "proposed": proposed,
             "screen_ms": round(ms, 3),
             "agent_ms": None,
             "perform_ms": None,
         }
 
-    def decided(
-        self, t: int, action: Action | NotAnAction, words: str, confidence: float | None, ms: float
-    ) -> None:
+    def decided(self, t: int, decision: Decision, ms: float) -> None:
         self._row |= {
-            "words": words,
-            "action": told(action),
-            "confidence": confidence,
+            "words": decision.words,
+            "action": told(decision.action),
+            "confidence": decision.confidence,
+            "kind_confidence": decision.kind_confidence,
             "agent_ms": round(ms, 3),
         }
 
-    def performed(self, t: int, done: Gesture | None, ms: float) -> None:
-        self._row |= {"gesture": None if done is None else told(done), "perform_ms": round(ms, 3)}
+    def performed(self, t: int, done: Gesture | None, ms: float, by_hand: bool = False) -> None:
+        self._row |= {
+            "gesture": None if done is None else told(done),
+            "by": "person" if by_hand else "agent",
+            "perform_ms": round(ms, 3),
+        }
         self._finish_row()
 
     def ended(self, status: str, message: str) -> None:

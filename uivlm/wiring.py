@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from uivlm.evaluation.verdict import Verdict
     from uivlm.live import Trial
     from uivlm.loop import Outcome
+    from uivlm.safety.policy import Policy
 
+Say = Callable[[str], None]
 SEEDS = 1_000_000  # task seeds that belong to one --seed, as in data_prep.simulate
 VERDICTS, PAGE, CARD = "verdicts.jsonl", "report.html", "card.json"
 
@@ -92,38 +94,48 @@ def trials(seed: int, goals: int) -> "Iterator[Trial]":
 
 
 def pursue(
-    agent: "Agent", device: "Device", goal: str, limit: int, folder: Path, say: Callable[[str], None]
+    agent: "Agent", device: "Device", goal: str, limit: int, folder: Path, policy: "Policy", say: Say
 ) -> "Outcome":
-    """One goal on one phone; its trace goes into the new folder."""
+    """One goal on one phone, by the policy; its trace goes into the new folder."""
+    import sys
+
+    from rich.console import Console
+
     from uivlm.loop import run_episode
+    from uivlm.safety.guard import Guard
+    from uivlm.safety.person import AtTerminal, Nobody
+    from uivlm.safety.secret import open_secrets
     from uivlm.trace import Trace
 
-    say(f"goal: {goal}")
-    outcome = run_episode(agent, device, goal, limit, Trace(folder, goal))
+    shown = open_secrets(policy).hidden(goal)
+    say(f"goal: {shown}")
+    person = AtTerminal(Console(stderr=True)) if sys.stdin.isatty() else Nobody()
+    guard = Guard(device, policy, person, Trace(folder, shown))
+    outcome = run_episode(agent, guard, goal, min(limit, policy.max_steps), guard)
     say(outcome.message)
     say(f"page: {folder / 'index.html'}")
     return outcome
 
 
 def pursue_simulated(
-    agent: "Agent", goal: str, seed: int, limit: int, folder: Path, say: Callable[[str], None]
+    agent: "Agent", goal: str, seed: int, limit: int, folder: Path, policy: "Policy", say: Say
 ) -> "Outcome":
     """Any goal on the simulated phone of that seed."""
     from uivlm.devices.adb_server import own_server
     from uivlm.devices.sim.phone import Phone
 
     with own_server() as adb, simulated(Phone(layout=seed), adb) as device:
-        return pursue(agent, device, goal, limit, folder, say)
+        return pursue(agent, device, goal, limit, folder, policy, say)
 
 
 def pursue_task(
-    agent: "Agent", number: int, limit: int, folder: Path, say: Callable[[str], None]
+    agent: "Agent", number: int, limit: int, folder: Path, policy: "Policy", say: Say
 ) -> "Outcome":
     """A test task on its own simulated phone, which then judges."""
     from uivlm.devices.adb_server import own_server
 
     with own_server() as adb, trial(number, adb) as one:
-        outcome = pursue(agent, one.device, one.goal, limit, folder, say)
+        outcome = pursue(agent, one.device, one.goal, limit, folder, policy, say)
         reached = "reached" if one.succeeded() else "not reached"
     right = "rightly" if outcome.status == one.finish else "not rightly"
     say(f"the phone's check: goal {reached}, {right} finished")
