@@ -100,7 +100,7 @@ def sentences(work: Work, number: int, most: int) -> list[str]:
 
 
 def _read(work: Work, number: int, columns: Sequence[str]) -> pa.Table:
-    """Some columns of a spill file; the screens stay on disk. (`included_fields` of Arrow would read them, too.)"""
+    """Some columns of a spill file."""
     with pa.memory_map(str(work.spill(number))) as file:
         rows = pa.ipc.open_file(file)
         batches = [rows.get_batch(i).select(columns) for i in range(rows.num_record_batches)]

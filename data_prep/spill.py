@@ -1,20 +1,23 @@
-"""Pass 1: one part of a source in; its steps as finished rows in a temporary Arrow file out.
+"""Pass 1: one part of a source in; its steps as finished rows in a temporary Arrow file out, their screens in another.
 
 A gzip stream cannot be entered in the middle, and the steps of an episode may lie anywhere. So every part is read
-once, screens are encoded at once, and the rows wait on disk in a file that can be read at any row and column. In
-memory are one record and 16 encoded rows, whatever the size of the part; on disk the encoded screens lie a second
-time until the data is written.
+once, screens are encoded at once, and the rows wait on disk in a file that can be read at any row and column. The
+screens wait one after the other in a file of their own, written and later read without a copy in between. In memory
+are one record and 256 rows without their screens, whatever the size of the part; on disk the encoded screens lie a
+second time until the data is written.
 """
 
 import hashlib
 import marshal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -26,10 +29,13 @@ from data_prep.split import SPLITS
 from data_prep.tfrecord import DamagedShard
 from data_prep.work import Work, read_settings, write_json
 from uivlm.actions.language import Language
-from uivlm.sentences.store import RECORDED, ROW_GROUP, element_columns, encode_image
+from uivlm.sentences.store import RECORDED, element_columns, encode_image
 
+WAITING = 256  # rows that lie together
 SPILLED = pa.schema([
-    *RECORDED,
+    *(field for field in RECORDED if field.name != "image"),
+    ("image_at", pa.int64()),  # where the screen begins among the part's, bytes; null where there is none
+    ("image_size", pa.int32()),  # bytes
     ("said", pa.string()),  # the source's own split
     ("kind", pa.string()),  # of action: tap, swipe, type, press back, ...
     ("digest", pa.binary(16)),  # of the whole row
@@ -50,34 +56,53 @@ class Job:
 def spill_part(job: Job) -> None:
     """Read a part to its end. A damaged one leaves its error and no row."""
     hold_freed()
-    hidden = job.work.hidden()
+    hidden = job.work.hidden(), job.work.hidden()
     told: dict[str, Any] = {"name": job.part.name, "stamp": job.part.stamp}
     try:
-        count, digest = _spill(job, hidden)
-        hidden.replace(job.work.spill(job.number))
+        count, digest = _spill(job, *hidden)
+        for file, name in zip(
+            hidden, (job.work.spill(job.number), job.work.screens(job.number)), strict=True
+        ):
+            file.replace(name)
         told |= {"records": count, "sha256": digest}
     except DamagedShard as damage:
-        hidden.unlink(missing_ok=True)
+        for file in hidden:
+            file.unlink(missing_ok=True)
         told |= {"records": damage.record, "error": str(damage)}
     write_json(job.work, job.work.told(job.number), told)
 
 
-def _spill(job: Job, path: Path) -> tuple[int, str]:
-    """Write the rows; how many they are, and a digest of them all."""
+def _spill(job: Job, path: Path, screens: Path) -> tuple[int, str]:
+    """Write the rows and their screens; how many they are, and a digest of them all."""
     settings = read_settings(job.work)
-    total, count = hashlib.sha256(), 0
+    total, count, at = hashlib.sha256(), 0, 0
     waiting: list[dict[str, Any]] = []
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SPILLED) as writer:
+    with (
+        screens.open("wb", 0) as images,
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, SPILLED) as writer,
+    ):
         for row in _rows(job.part, settings):
             total.update(row["digest"])
             count += 1
+            if image := row.pop("image", None):
+                row |= {"image_at": at, "image_size": len(image)}
+                at += _written(images, image)
             waiting.append(row)
-            if len(waiting) == ROW_GROUP:
+            if len(waiting) == WAITING:
                 writer.write_batch(pa.RecordBatch.from_pylist(waiting, SPILLED))
                 waiting.clear()
         if waiting:
             writer.write_batch(pa.RecordBatch.from_pylist(waiting, SPILLED))
     return count, total.hexdigest()
+
+
+def _written(file: FileIO, data: bytes) -> int:
+    """All of the bytes, which the system may take in parts; how many they are."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+    return len(data)
 
 
 def _rows(part: Part, settings: Settings) -> Iterator[dict[str, Any]]:
@@ -105,7 +130,7 @@ def _row(record: Record, language: Language, kept: Kept) -> dict[str, Any]:
     return {
         "episode_length": record.episode_length,
         "goal": record.goal,
-        "image": {"bytes": encode_image(pixels, kept.codec, kept.quality), "path": None},
+        "image": encode_image(pixels, kept.codec, kept.quality),
         "height": pixels.shape[0],
         "width": pixels.shape[1],
         "words": words,
@@ -133,7 +158,8 @@ def _at_most(pixels: NDArray[np.uint8], most: int | None) -> NDArray[np.uint8]:
 
 
 def _digest(row: dict[str, Any]) -> bytes:
-    digest = hashlib.sha256(row["image"]["bytes"] if "image" in row else b"")
+    """Of the whole row. Rows are told apart, not sealed: a fast hash of 128 bits will do."""
+    digest = xxhash.xxh3_128(row.get("image", b""))
     # version 2 tells nothing of how an object lies in memory: equal rows, equal bytes; ten times as fast as JSON
     digest.update(marshal.dumps([item for item in sorted(row.items()) if item[0] != "image"], 2))
-    return digest.digest()[:16]
+    return digest.digest()

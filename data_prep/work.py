@@ -1,7 +1,7 @@
 """The folder in which data is made: `OUT.part` beside OUT, kept when a run ends early, so that the next goes on there.
 
     settings.json   what decides the bytes of the data: a run with other settings may not go on here
-    spill/          pass 1: NNNNN.arrow, the rows of a part; NNNNN.json, written last, what was read; unfinished files
+    spill/          pass 1: NNNNN.arrow, the rows of a part; NNNNN.screens; NNNNN.json, written last, what was read
     data/           pass 2: what OUT will be
     whole           written when data/ is: from then on only names change
 
@@ -23,6 +23,8 @@ from data_prep.record import Part
 from data_prep.settings import Settings, as_json, from_json
 from uivlm.sentences.store import FORMAT, META
 
+LAYOUT = 2  # of the files that wait, and of their rows' digests
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -43,6 +45,10 @@ class Work:
     def spill(self, number: int) -> Path:
         """The rows of a part."""
         return self.folder / "spill" / f"{number:05d}.arrow"
+
+    def screens(self, number: int) -> Path:
+        """The encoded screens of a part's rows, one after the other."""
+        return self.folder / "spill" / f"{number:05d}.screens"
 
     def hidden(self) -> Path:
         """A name for a file until it is whole; of no other process, even one that outlived its run."""
@@ -122,11 +128,12 @@ def keep_settings(work: Work, settings: Settings, parts: Sequence[Part] = ()) ->
     """Write them for the workers, or make sure that an earlier run had the same."""
     wanted, stamps = as_json(settings), [[part.name, part.stamp] for part in parts]
     if not work.settings.exists():
-        write_json(work, work.settings, {"settings": wanted, "parts": stamps})
+        write_json(work, work.settings, {"layout": LAYOUT, "settings": wanted, "parts": stamps})
         return
     before = read_json(work.settings)
     other = [name for name, value in wanted.items() if before["settings"].get(name) != value]
     other += ["the parts of the source"] * (before["parts"] != stamps)
+    other += ["the version of uivlm"] * (before.get("layout") != LAYOUT)
     if other:
         raise ValueError(
             f"{work.folder} holds an unfinished run with other settings ({', '.join(other)}): give the earlier "

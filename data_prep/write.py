@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_prep.episodes import Planned
 from data_prep.index import Index
+from data_prep.spill import WAITING
 from data_prep.split import SPLITS
 from data_prep.work import Work
 from uivlm.sentences.store import PLACED, RECORDED, ROW_GROUP, SCHEMA
@@ -94,17 +96,31 @@ def _write(file: File, path: Path) -> None:
 def _gathered(work: Work, rows: Sequence[Row]) -> pa.Table:
     """The rows, in order. Their files are mapped into memory for them alone: what is read of a map counts as this process's
     memory while it lasts."""
-    places = [(row.part, *divmod(row.row, ROW_GROUP)) for row in rows]
-    files = {
-        part: pa.ipc.open_file(pa.memory_map(str(work.spill(part)))) for part in {row.part for row in rows}
-    }
+    places = [(row.part, *divmod(row.row, WAITING)) for row in rows]
+    parts = {row.part for row in rows}
+    files = {part: pa.ipc.open_file(pa.memory_map(str(work.spill(part)))) for part in parts}
+    screens = {part: pa.memory_map(str(work.screens(part))) for part in parts}
     batches = {
-        (part, group): files[part].get_batch(group).select(RECORDED.names)
+        (part, group): files[part].get_batch(group)
         for part, group in {(part, group) for part, group, _ in places}
     }
     return pa.Table.from_batches([
-        batches[part, group].slice(at, number) for (part, group, at), number in _runs(places)
+        _with_screens(batches[part, group].slice(at, number), screens[part])
+        for (part, group, at), number in _runs(places)
     ])  # fmt: skip
+
+
+def _with_screens(rows: pa.RecordBatch, screens: pa.MemoryMappedFile) -> pa.RecordBatch:
+    """Rows that follow each other, with their screens, which then do, too: no byte of them is copied."""
+    sizes = rows["image_size"].to_numpy()
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(sizes, dtype=np.int32)])
+    screens.seek(rows["image_at"][0].as_py())
+    buffers = [None, pa.py_buffer(ends), screens.read_buffer(int(ends[-1]))]
+    images = pa.Array.from_buffers(pa.binary(), len(rows), buffers)
+    image = RECORDED.field("image")
+    packed = pa.StructArray.from_arrays([images, pa.nulls(len(rows), pa.string())], fields=list(image.type))
+    columns = [packed if name == image.name else rows[name] for name in RECORDED.names]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDED)
 
 
 def _runs(places: Sequence[tuple[int, int, int]]) -> list[tuple[tuple[int, int, int], int]]:

@@ -34,7 +34,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 def test_no_screen_is_read_for_it(work: Work) -> None:
     """5.7 million screens do not fit into memory."""
-    on_disk = work.spill(0).stat().st_size
+    on_disk = work.screens(0).stat().st_size
     assert on_disk > RECORDS * 30_000
     code = (
         "import sys, pyarrow, pathlib; from data_prep.index import read_index; from data_prep.work import Work; "

@@ -181,6 +181,10 @@ def test_other_settings_or_sources_may_not_go_on(
     assert "out.part holds an unfinished run with other settings (kept)" in sentence
     one = next(source.iterdir())
     assert "(the parts of the source)" in refused(tmp_path, str(one), str(tmp_path / "out"))
+    kept = tmp_path / "out.part" / "settings.json"
+    kept.write_text((now := kept.read_text()).replace('"layout": 2', '"layout": 1'))
+    assert "(the version of uivlm)" in refused(tmp_path, str(source), str(tmp_path / "out"))
+    kept.write_text(now)
     assert prepare(source, tmp_path / "out")["steps"] == 240
 
 

@@ -62,7 +62,10 @@ def test_parts_cross_process_borders(name: str, sources: Path, tmp_path: Path) -
         (work.folder / "spill").mkdir(parents=True)
         keep_settings(work, Settings(name))  # type: ignore[arg-type]
         list(in_order(spill_part, [Job(i, part, work) for i in range(2)], workers))
-        spilled += [(read_json(work.told(i)), work.spill(i).read_bytes()) for i in range(2)]
+        spilled += [
+            (read_json(work.told(i)), work.spill(i).read_bytes(), work.screens(i).read_bytes())
+            for i in range(2)
+        ]
     assert all(each == spilled[0] for each in spilled)
     assert spilled[0][0]["records"]
 
