@@ -173,7 +173,8 @@ def test_rows_are_written_as_they_happen(tmp_path):
             return super().act(history)
 
     run_episode(Looking(TAP, TAP, Finish("complete")), Phone(), "goal", 5, Trace(folder, "goal"))
-    assert seen == [(0, 1, "running"), (1, 2, "running"), (2, 3, "running")]
+    assert [(rows, status) for rows, _, status in seen] == [(0, "running"), (1, "running"), (2, "running")]
+    assert all(screens >= rows for rows, screens, _ in seen), "a row's screen is there before it"
 
 
 def test_a_defect_is_not_swallowed_and_the_trace_is_whole(tmp_path):

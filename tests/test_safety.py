@@ -11,6 +11,7 @@ from rich.console import Console
 
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.gesture import Gesture, Keys, Touch
+from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Decision
 from uivlm.episode import Element, History, Screen, Step
 from uivlm.loop import EXIT_STATUS, Outcome, Unseen, run_episode
@@ -364,12 +365,14 @@ def test_a_secret_reaches_the_phone_alone(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_agent_that_says_the_secret_is_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_PIN", PIN)
-    said = Type(f"{PIN} and 1234 5678")
-    run(Phone(), SECRETIVE, Says(said, DONE), trace=Trace(tmp_path / "t", "go"))
-    text = (tmp_path / "t" / "trace.jsonl").read_text()
-    assert PIN not in text
-    assert "1234 5678" not in text
-    assert "{secret:pin} and [redacted]" in text
+    said = f"{PIN} and 1234 5678"
+    nonsense = NotAnAction(said, f"no action: {said}")
+    for i, action in enumerate((Type(said), nonsense)):
+        run(Phone(), SECRETIVE, Says(action, DONE), trace=Trace(tmp_path / str(i), "go"))  # type: ignore[arg-type]
+        for file in (tmp_path / str(i)).glob("*.*"):
+            assert PIN.encode() not in file.read_bytes()
+            assert b"1234 5678" not in file.read_bytes()
+        assert "{secret:pin} and [redacted]" in (tmp_path / str(i) / "trace.jsonl").read_text()
 
 
 def test_a_secret_that_nobody_named_is_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Traces of our own device loop (`uivlm.trace`): folders with run.json, trace.jsonl and the screens.
 
-In: one such folder, or a folder of them at any depth. Only a run that its agent ended, `complete` or `impossible`, is
-a demonstration; of others every step is refused. Folder names are no ids: an episode is named by its content.
+In: one such folder, or a folder of them at any depth. What an agent or a person ended, `complete` or `impossible`, shows how it
+is done; of other runs every step is refused. Folder names are no ids: an episode is named by its content. Unlike
+`uivlm.trace_read`, which takes a trace whole or not at all, this counts what is damaged and goes on.
 """
 
 import hashlib
@@ -27,10 +28,11 @@ from data_prep.formats.reading import (
     unusable,
 )
 from data_prep.record import Found, Part, Record
-from uivlm.actions.aitw import ACTION_TYPES, DUAL_POINT, TYPE, Fields
+from uivlm.actions.aitw import Fields, to_aitw
+from uivlm.actions.language import NotAnAction
+from uivlm.actions.told import UnknownKindError, untold
+from uivlm.trace_read import ENDED_WELL, ROWS, RUN
 
-ROWS, RUN = "trace.jsonl", "run.json"
-ENDED_WELL = ("complete", "impossible")
 BAD_RUN = "run did not end well"
 
 
@@ -99,24 +101,17 @@ def _load(
     return record(name, row.get("t"), length, run.get("goal"), fields, screen, (), place)
 
 
-def _fields(action: Any, place: str) -> Fields:
-    """AITW's fields of an action as `uivlm.trace.told` writes it."""
-    match action:
-        case {"kind": "Tap", "at": at}:
-            return aitw_fields(DUAL_POINT, _yx(at), _yx(at), "", place)
-        case {"kind": "Swipe", "start": start, "end": end}:
-            return aitw_fields(DUAL_POINT, _yx(start), _yx(end), "", place)
-        case {"kind": "Type", "text": typed}:
-            return aitw_fields(TYPE, None, None, typed, place)
-        case {"kind": "Press", "key": "back" | "home" | "enter" as key}:
-            return aitw_fields(ACTION_TYPES[f"PRESS_{key.upper()}"], None, None, "", place)
-        case {"kind": "Finish", "status": "complete" | "impossible" as status}:
-            return aitw_fields(ACTION_TYPES[f"STATUS_TASK_{status.upper()}"], None, None, "", place)
-        case {"kind": str(kind)}:
-            raise unusable(NO_ACTION, place, f"{kind[:40]!a} is no action that AITW has, or is not whole")
-    raise unusable(NO_ACTION, place, "nothing was decided")
-
-
-def _yx(point: Any) -> Any:
-    """The point as a list (y, x); what is no point as it is, to be refused."""
-    return [point.get("y"), point.get("x")] if isinstance(point, dict) else point
+def _fields(told: Any, place: str) -> Fields:
+    """AITW's fields of an action that a trace tells."""
+    if told is None:
+        raise unusable(NO_ACTION, place, "nothing was decided")
+    try:
+        action = untold(told)
+    except UnknownKindError as error:
+        raise unusable(NO_ACTION, place, str(error)) from None
+    except ValueError as error:
+        raise unusable(BAD_STEP, place, str(error)) from None
+    if isinstance(action, NotAnAction):
+        raise unusable(NO_ACTION, place, "what was said is no action")
+    action_type, touch, lift, typed = to_aitw(action)
+    return aitw_fields(action_type, [*touch], [*lift], typed, place)

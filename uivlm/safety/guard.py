@@ -16,6 +16,7 @@ import numpy as np
 
 from uivlm.actions.action import Type
 from uivlm.actions.gesture import Gesture, Keys, Touch
+from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Decision
 from uivlm.devices.device import Device, Telling
 from uivlm.episode import Screen
@@ -169,8 +170,11 @@ class Guard:
     def decided(self, t: int, decision: Decision, ms: float) -> None:
         self._decision = decision
         action = decision.action
-        if isinstance(action, Type):
-            action = Type(self.secrets.hidden(action.text))
+        match action:
+            case Type(text):
+                action = Type(self.secrets.hidden(text))
+            case NotAnAction(words, reason):
+                action = NotAnAction(self.secrets.hidden(words), self.secrets.hidden(reason))
         self.witness.decided(
             t, replace(decision, action=action, words=self.secrets.hidden(decision.words)), ms
         )
