@@ -28,6 +28,7 @@ DEVICE ?= sim
 AGENT ?= $(CKPT)
 PORT ?= 8000
 LIMIT ?=
+SUITE ?= sim
 FREE ?=
 PROTOCOL ?=
 GPUS ?=
@@ -41,6 +42,8 @@ PYTHON ?= $(shell for one in python3 python3.12 python3.11 python3.13 python; do
 EXTRAS := model,parts,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
 # For the tests: Qwen-VL's whole vocabulary, and Qwen-Agent's client. What it needs of its own dependencies, `dev` names.
 VOCABULARY := qwen-agent==0.0.34
+# MiniWoB++'s pages. Of the package nothing else is used, so what it needs (a browser driver) is left out.
+PAGES := miniwob==1.1.0
 
 # What a default needs and is not there yet is made first; a DATA, CKPT or SOURCE of one's own must be there.
 made = $(if $(filter $(1),$(2)),$(3))
@@ -52,7 +55,7 @@ NEEDS_AGENT = $(call made,runs/tiny,$(AGENT),runs/tiny/card.json)
 # The split list that lies beside the shards, where there is one; SPLIT names another.
 SPLIT_OPTION = $(if $(SPLIT),--split "$(SPLIT)",$$(test -f "$(SOURCE)/split.json" && echo "--split $(SOURCE)/split.json" || true))
 
-.PHONY: help setup lint test demo data finetune eval serve run show bench live pretrain clean
+.PHONY: help setup lint test demo data finetune eval serve run console show bench live pretrain clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -64,11 +67,15 @@ setup: .venv/.ready ## .venv with everything that the other targets need
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		missing=""; \
 		command -v mksh >/dev/null || missing="mksh"; \
+		command -v chromium-headless-shell chromium google-chrome >/dev/null || missing="$$missing chromium-headless-shell"; \
 		"$(PYTHON)" -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 		if [ -n "$$missing" ]; then \
 			export DEBIAN_FRONTEND=noninteractive; \
-			{ apt-get install -qq -y $$missing || { apt-get update -qq && apt-get install -qq -y $$missing; }; } \
-				>/dev/null 2>&1 || echo "not installed: $$missing (the tests that need it are skipped)"; \
+			apt-get update -qq >/dev/null 2>&1 || true; \
+			for one in $$missing; do \
+				apt-get install -qq -y --no-install-recommends $$one >/dev/null 2>&1 \
+					|| echo "not installed: $$one (the tests that need it are skipped)"; \
+			done; \
 		fi; \
 	fi
 	@echo "installing .[$(EXTRAS)] into .venv: a minute or two"
@@ -78,11 +85,11 @@ setup: .venv/.ready ## .venv with everything that the other targets need
 		export UV_FIND_LINKS="$${UV_FIND_LINKS:-$$(echo $$links | tr ' ' ',')}"; \
 		test -n "$$UV_FIND_LINKS" || unset UV_FIND_LINKS; \
 		uv pip install --quiet --python $(PY) -e ".[$(EXTRAS)]"; \
-		uv pip install --quiet --python $(PY) --no-deps $(VOCABULARY); \
+		uv pip install --quiet --python $(PY) --no-deps $(VOCABULARY) $(PAGES); \
 	else \
 		test -x $(PY) || "$(PYTHON)" -m venv .venv; \
 		$(PY) -m pip install -qq --disable-pip-version-check -e ".[$(EXTRAS)]"; \
-		$(PY) -m pip install -qq --disable-pip-version-check --no-deps $(VOCABULARY); \
+		$(PY) -m pip install -qq --disable-pip-version-check --no-deps $(VOCABULARY) $(PAGES); \
 	fi
 	@touch $@
 
@@ -107,8 +114,8 @@ finetune: setup $(NEEDS_DATA) ## a checkpoint in OUT by RECIPE on DATA
 eval: setup $(NEEDS_DATA) $(NEEDS_CKPT) ## partial match of CKPT on DATA
 	$(UIVLM) eval "$(CKPT)" "$(DATA)" $(if $(LIMIT),--limit $(LIMIT)) $(if $(FREE),--free) $(if $(PROTOCOL),--protocol $(PROTOCOL) --with-defects) $(if $(OUT),--out "$(OUT)")
 
-live: setup $(NEEDS_CKPT) ## success of CKPT on LIMIT unseen goals of the simulated phone
-	$(UIVLM) live "$(CKPT)" --seed $(SEED) $(if $(LIMIT),--goals $(LIMIT))
+live: setup $(NEEDS_CKPT) ## success of CKPT on LIMIT unseen goals: SUITE=sim, the simulated phone, or miniwob
+	$(UIVLM) live "$(CKPT)" --suite $(SUITE) --seed $(SEED) $(if $(LIMIT),--goals $(LIMIT)) $(if $(OUT),--trace "$(OUT)")
 
 serve: setup $(NEEDS_CKPT) ## CKPT behind http://127.0.0.1:PORT
 	$(UIVLM) serve "$(CKPT)" --port $(PORT)
@@ -116,6 +123,9 @@ serve: setup $(NEEDS_CKPT) ## CKPT behind http://127.0.0.1:PORT
 run: setup $(NEEDS_AGENT) ## AGENT (a URL or a checkpoint) pursues GOAL on DEVICE (sim or adb)
 	@test -n "$(GOAL)" || { echo 'say what to do: make run GOAL="open the clock"' >&2; exit 2; }
 	$(UIVLM) run "$(GOAL)" --agent "$(AGENT)" --device $(DEVICE) --seed $(SEED) $(if $(LIMIT),--limit $(LIMIT)) $(if $(OUT),--trace "$(OUT)")
+
+console: setup $(NEEDS_AGENT) ## a web page to watch and steer AGENT on DEVICE
+	$(UIVLM) console --agent "$(AGENT)" --device $(DEVICE)
 
 show: setup $(NEEDS_DATA) ## episode INDEX of DATA: its screens with the actions drawn, its sentence, trained words green
 	$(UIVLM) show "$(DATA)" $(INDEX) $(if $(OUT),--out "$(OUT)")

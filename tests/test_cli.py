@@ -4,11 +4,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import typer
@@ -20,6 +23,7 @@ from uivlm.agents.agent import Decision
 from uivlm.devices.adb_server import own_server
 from uivlm.devices.sim.tasks import task
 from uivlm.episode import History
+from uivlm.loop import EXIT_STATUS
 from uivlm.serving.server import serving
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +55,34 @@ OPTIONS = {
     "baseline": ["name", "data", "--split", "--limit", "--subset", "--free", "--out"],
     "score": ["answers", "data", "--split", "--limit", "--subset", "--dialect", "--size", "--history"],
     "compare": ["a", "b"],
-    "live": ["agent", "--goals", "--seed", "--limit", "--trace"],
+    "live": ["agent", "--suite", "--goals", "--seed", "--seeds", "--limit", "--trace"],
     "serve": ["ckpt", "--host", "--port", "--keep"],
-    "run": ["goal", "--agent", "--device", "--serial", "--limit", "--seed", "--task", "--trace"],
+    "run": [
+        "goal",
+        "--agent",
+        "--device",
+        "--serial",
+        "--page",
+        "--limit",
+        "--seed",
+        "--task",
+        "--policy",
+        "--trace",
+    ],
+    "console": ["--agent", "--device", "--serial", "--page", "--seed", "--policy", "--traces", "--port"],
+    "replay": [
+        "run",
+        "--device",
+        "--serial",
+        "--page",
+        "--seed",
+        "--task",
+        "--strict",
+        "--policy",
+        "--trace",
+    ],
+    "film": ["run", "out"],
+    "doctor": ["--serial"],
     "show": ["data", "index", "--split", "--out"],
     "pretrain": ["out", "--seed"],
     "demo": ["--out", "--seed", "--episodes", "--test", "--goals"],
@@ -242,6 +271,9 @@ def test_no_phone(uivlm: Uivlm, url: str, monkeypatch: pytest.MonkeyPatch) -> No
         (("open the clock", "--device", "adb", "--seed", "1"), "--seed"),
         (("--device", "adb", "--task", "3"), "--task"),
         (("open the clock", "--serial", "x"), "--serial"),
+        (("open the clock", "--page", "http://127.0.0.1/"), "--page"),
+        (("open the clock", "--device", "web"), "--page"),
+        (("open the clock", "--device", "web", "--page", "http://127.0.0.1/", "--seed", "1"), "--seed"),
     ],
 )
 def test_an_option_without_effect_is_an_error(uivlm: Uivlm, words: tuple[str, ...], named: str) -> None:
@@ -397,10 +429,89 @@ def test_run_a_task(uivlm: Uivlm, url: str) -> None:
 
 
 def test_live(uivlm: Uivlm, url: str) -> None:
-    status, out, err = uivlm("live", url, "--goals", "2", "--trace", "traces")
+    status, out, err = uivlm("live", url, "--goals", "2", "--seeds", "2", "--trace", "traces")
     assert status == 0, err
-    assert "of 2 goals" in out
-    assert sorted(path.name for path in Path("traces").iterdir()) == ["0000", "0001"]
+    assert "of 4 goals" in out
+    assert "seed 1" in out
+    assert sorted(path.name for path in Path("traces").iterdir()) == ["0", "1", "index.html"]
+    assert sorted(path.name for path in Path("traces/1").iterdir()) == ["0000", "0001"]
+    assert "rightly finished" in json.loads(Path("traces/1/0001/run.json").read_text())["judged"]
+    assert Path("traces/index.html").read_text().count("<tr>") == 5
+
+
+def test_a_policy_holds(uivlm: Uivlm, url: str) -> None:
+    """The agent presses home, which the policy's list of apps does not allow where it starts."""
+    Path("policy.toml").write_text('[safety]\nallow = ["com.android.deskclock"]\n')
+    status, out, _ = uivlm("run", "go", "--agent", url, "--policy", "policy.toml", "--trace", "trace")
+    assert status == EXIT_STATUS["denied"]
+    assert "the policy does not allow it" in out
+    assert json.loads(Path("trace/run.json").read_text())["status"] == "denied"
+    Path("policy.toml").write_text("[safety]\nalow = []\n")
+    assert "policy.toml: safety.alow is no setting" in refused(
+        uivlm("run", "go", "--agent", url, "--policy", "policy.toml")
+    )
+
+
+def test_a_run_is_done_again_and_filmed(uivlm: Uivlm, url: str) -> None:
+    assert uivlm("run", "go home", "--agent", url, "--seed", "3", "--trace", "trace")[0] == 0
+    status, _, err = uivlm("replay", "trace", "--seed", "3", "--trace", "again")
+    assert status == 0, err
+    assert json.loads(Path("again/run.json").read_text())["replay of"] == "trace"
+    assert uivlm("replay", "trace", "--seed", "4", "--trace", "other")[0] == EXIT_STATUS["agent error"]
+    assert "no trace" in refused(uivlm("replay", "nowhere"))
+    status, _, err = uivlm("film", "trace", "trace.gif")
+    assert status == 0, err
+    with Image.open("trace.gif") as film:
+        assert film.format == "GIF"
+        assert getattr(film, "n_frames", 1) == 2
+    assert "GIF" in refused(uivlm("film", "trace", "trace.mp4"))
+
+
+def test_doctor_finds_no_phone(uivlm: Uivlm, monkeypatch: pytest.MonkeyPatch) -> None:
+    with own_server() as adb:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", adb.options[-1])
+        status, out, _ = uivlm("doctor")
+    assert status == 1
+    assert "no phone" in out
+
+
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+def test_a_run_ends_on_request(signal_name: str, url: str, tmp_path: Path) -> None:
+    """Whole trace, its own status, and no adb server left."""
+    command = [
+        sys.executable,
+        "-m",
+        "uivlm",
+        "run",
+        "go",
+        "--agent",
+        url,
+        "--limit",
+        "100000",
+        "--trace",
+        "trace",
+    ]
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[safety]\nask_in = []\ncommits = []\nmax_repeats = 100000\nmax_steps = 100000\n")
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    with serving(Scripted(Finish("complete"), 100_000), "slow") as slow:
+        command[command.index(url)] = slow
+        run = subprocess.Popen(
+            [*command, "--policy", str(policy)], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE
+        )
+        rows = tmp_path / "trace" / "trace.jsonl"
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (rows.is_file() and rows.stat().st_size):
+            time.sleep(0.05)
+        servers = psutil.Process(run.pid).children(recursive=True)
+        assert servers, "the run's own adb server"
+        run.send_signal(getattr(signal, signal_name))
+        out, _ = run.communicate(timeout=30)
+    assert run.returncode == EXIT_STATUS["interrupted"], out
+    told = json.loads((tmp_path / "trace" / "run.json").read_text())
+    assert told["status"] == "interrupted"
+    assert told["steps"] == len(rows.read_text().splitlines())
+    assert not psutil.wait_procs(servers, timeout=10)[1]
 
 
 WITHOUT_TORCH = """

@@ -1,13 +1,11 @@
 """The `uivlm` command: one function a verb, its signature is the options and its docstring the help.
 
 Composition happens here, in `wiring.py` and in `demo.py`, and nowhere else. Imports stand inside the functions, so that
-each verb loads only what it needs. The verbs that score are in `cli_scores.py`.
+each verb loads only what it needs. The verbs that score are in `cli_scores.py`, those that touch phones in `cli_phones.py`.
 
-Exit status: 0 done, 2 bad input (one sentence on stderr); `run` adds those of `loop.EXIT_STATUS`.
+Exit status: 0 done, 2 bad input (one sentence on stderr).
 """
 
-import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,12 +13,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from uivlm import cli_scores
+from uivlm import cli_phones, cli_scores
 from uivlm.mistakes import explained
 from uivlm.options import (
     Checkpoint,
     DataFolder,
-    Limit,
     RecipeName,
     Seed,
     Settings,
@@ -35,10 +32,9 @@ app = typer.Typer(
     name="uivlm", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     help="Vision language models that operate a phone.",
 )  # fmt: skip
+app.add_typer(cli_phones.app)
 app.add_typer(cli_scores.app)
 errors = Console(stderr=True)
-
-Kind = Literal["sim", "adb"]  # which phone
 
 
 @app.command()
@@ -166,61 +162,6 @@ def serve(
     grammar = to_dict(read_recipe(ckpt))["grammar"]
     token = wiring.server_token()
     run_server(agent, ckpt.resolve().name, grammar, host, port, token, lambda url: say(f"serving at {url}"))
-
-
-@app.command()
-def run(
-    goal: Annotated[str | None, typer.Argument(help="What to do, in words.")] = None,
-    agent: Annotated[
-        str, typer.Option(metavar="CKPT|URL", help="A checkpoint folder, or a server's address.")
-    ] = "http://127.0.0.1:8000",
-    device: Annotated[Kind, typer.Option(help="A simulated phone, or a real one behind adb.")] = "sim",
-    serial: Annotated[str | None, typer.Option(help="adb: which phone, where there are several.")] = None,
-    limit: Limit = 20,
-    seed: Annotated[int | None, typer.Option(min=0, help="sim: which phone; default: 0.")] = None,
-    task: Annotated[
-        int | None, typer.Option(min=0, help="sim: the goal and phone of this test task; the phone judges.")
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(help="A new folder; default: runs/trace/TIME.")] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file of what it may do; default: adb asks before what commits."),
-    ] = None,
-) -> None:
-    """Pursue a goal on a phone until the agent finishes. Exit status: 0 complete, 3 impossible, 4 limit, 5 no
-    action, 6 phone failed, 7 agent failed, 8 stopped, 9 denied, 10 stuck, 11 too long, 12 handed over to a person."""
-    from uivlm import wiring
-    from uivlm.safety.policy import HARMLESS, Policy, read_policy
-
-    _only_for("sim", device, seed=seed, task=task)
-    _only_for("adb", device, serial=serial)
-    if (goal is None) == (task is None):
-        raise ValueError('say what to do, once: uivlm run "open the clock", or uivlm run --task 7')
-    if task is not None and seed is not None:
-        raise ValueError("--seed has no effect with --task, which says which phone: leave one out")
-    folder = trace or Path("runs") / "trace" / time.strftime("%Y%m%d-%H%M%S")
-    rules = read_policy(policy) if policy else HARMLESS if device == "sim" else Policy()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # ends like Ctrl-C: the phone is put back in order
-    with wiring.open_agent(agent) as mind:
-        if device == "adb":
-            from uivlm.devices.adb import connect
-
-            assert goal is not None
-            outcome = wiring.pursue(mind, connect(serial), goal, limit, folder, rules, say)
-        elif task is not None:
-            outcome = wiring.pursue_task(mind, task, limit, folder, rules, say)
-        else:
-            assert goal is not None
-            outcome = wiring.pursue_simulated(mind, goal, seed or 0, limit, folder, rules, say)
-    raise typer.Exit(outcome.exit_status)
-
-
-def _only_for(kind: Kind, chosen: Kind, **options: object) -> None:
-    for name, value in options.items():
-        if value is not None and chosen != kind:
-            raise ValueError(f"--{name} has no effect with --device {chosen}: leave it out")
 
 
 @app.command()

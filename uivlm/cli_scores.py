@@ -5,7 +5,7 @@ Exit status: 0 done, 2 bad input (one sentence on stderr).
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,6 +28,9 @@ from uivlm.options import (
 if TYPE_CHECKING:
     from uivlm.evaluation.verdict import Verdict
     from uivlm.wiring import Recorded
+
+Suite = Literal["sim", "miniwob"]
+SUITES: dict[Suite, str] = {"sim": "the simulated phone", "miniwob": "MiniWoB++ pages"}
 
 app = typer.Typer()
 
@@ -139,23 +142,41 @@ def compare(
 @app.command()
 def live(
     agent: AgentName,
-    goals: Annotated[int, typer.Option(min=1, help="How many unseen goals.")] = 100,
+    suite: Annotated[
+        Suite, typer.Option(help="The simulated phone behind adb, or MiniWoB++ pages in Chromium.")
+    ] = "sim",
+    goals: Annotated[int, typer.Option(min=1, help="How many unseen goals of each seed.")] = 100,
     seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="So many seeds, from --seed on.")] = 1,
     limit: Limit = 20,
     trace: Annotated[Path | None, typer.Option(help="A new folder for one trace a goal.")] = None,
 ) -> None:
-    """Live success on unseen goals of the simulated phone, through adb; the phone's own check decides."""
+    """Live success on unseen goals; the phone's or the page's own check decides."""
     from uivlm import wiring
-    from uivlm.live import run_live, summarise
+    from uivlm.live import live_table, run_live, summarise
+    from uivlm.trace_page import write_index
 
     with wiring.open_agent(agent) as mind:
-        result = summarise(run_live(mind, wiring.trials(seed, goals), limit, goals, trace))
+        results = {
+            one: run_live(
+                mind,
+                wiring.trials(one, goals, suite),
+                limit,
+                goals,
+                None if trace is None else trace / str(one),
+            )
+            for one in range(seed, seed + seeds)
+        }
+    if trace is not None:
+        write_index(trace)
+        say(f"traces: {trace / wiring.INDEX}")
+    rows = {f"seed {one}": summarise(each) for one, each in results.items()} if seeds > 1 else {}
+    whole = summarise([result for each in results.values() for result in each])
+    screen.print(live_table(f"Live success: {SUITES[suite]}", rows | {"all": whole}))
     say(
-        f"live success on the simulated phone: {100 * result.rate:.1f} % "
-        f"({result.num_successes} of {result.num_trials} goals; 95 %: {100 * result.low:.1f} to {100 * result.high:.1f})"
+        f"live success on {SUITES[suite]}: {100 * whole.rate:.1f} % "
+        f"({whole.num_successes} of {whole.num_trials} goals; 95 %: {100 * whole.low:.1f} to {100 * whole.high:.1f})"
     )
-    endings = ", ".join(f"{number} {ending}" for ending, number in result.statuses.items())
-    say(f"goal reached {result.num_reached}, rightly finished {result.num_finished}, endings: {endings}")
 
 
 def _report(

@@ -7,12 +7,13 @@ calls for. Both halves are also reported apart.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from uivlm.actions.action import Status
 from uivlm.agents.agent import Agent
@@ -58,6 +59,7 @@ class LiveSummary:
     num_finished: int
     num_reached: int
     mean_steps: float
+    mean_seconds: float  # of a trial
     statuses: dict[str, int]  # ending -> trials
 
 
@@ -92,11 +94,14 @@ def _run(agent: Agent, trial: Trial, limit: int, trace: Trace | None) -> LiveRes
     outcome = run_episode(agent, trial.device, trial.goal, limit, trace)
     if outcome.status == "interrupted":
         raise KeyboardInterrupt
+    finished, reached = outcome.status == trial.finish, bool(trial.succeeded())
+    if trace is not None:
+        trace.judged(f"goal {'' if reached else 'not '}reached, {'' if finished else 'not '}rightly finished")
     return LiveResult(
         goal=trial.goal,
         status=outcome.status,
-        finished=outcome.status == trial.finish,
-        reached=bool(trial.succeeded()),
+        finished=finished,
+        reached=reached,
         steps=len(outcome.steps),
         seconds=time.perf_counter() - began,
         message=outcome.message,
@@ -117,8 +122,29 @@ def summarise(results: Sequence[LiveResult]) -> LiveSummary:
         num_finished=sum(result.finished for result in results),
         num_reached=sum(result.reached for result in results),
         mean_steps=sum(result.steps for result in results) / len(results),
+        mean_seconds=sum(result.seconds for result in results) / len(results),
         statuses=dict(Counter(str(result.status) for result in results).most_common()),
     )
+
+
+def live_table(title: str, rows: Mapping[str, LiveSummary]) -> Table:
+    """A row for each name."""
+    table = Table("", title=title)
+    for head in ("success", "95 %", "reached", "rightly finished", "steps", "seconds"):
+        table.add_column(head, justify="right")
+    table.add_column("endings")
+    for name, row in rows.items():
+        table.add_row(
+            name,
+            f"{100 * row.rate:.1f} % ({row.num_successes} of {row.num_trials})",
+            f"{100 * row.low:.1f} to {100 * row.high:.1f}",
+            str(row.num_reached),
+            str(row.num_finished),
+            f"{row.mean_steps:.1f}",
+            f"{row.mean_seconds:.1f}",
+            ", ".join(f"{number} {ending}" for ending, number in row.statuses.items()),
+        )
+    return table
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

@@ -108,6 +108,12 @@ class Trace:
         self._write_run()
         write_page(self.folder)
 
+    def judged(self, what: str) -> None:
+        """After the end: what the phone itself, or who else knows, says of the run."""
+        self._run |= {"judged": what}
+        self._write_run()
+        write_page(self.folder)
+
     def _finish_row(self) -> None:
         """Once its screen is there."""
         if self._saving is None:

@@ -16,6 +16,7 @@ INDEX = "index.html"
 COLOUR = "#e8175d"
 PAGE_WIDTH = 360  # pixels of a screen on the page
 PAGE_HEIGHT = 800
+COLUMNS = ("goal", "by", "status", "judged", "steps", "started")
 
 
 def write_page(folder: Path) -> Path:
@@ -46,7 +47,7 @@ def write_index(folder: Path) -> Path:
         raise ValueError(f"{folder} is itself a trace: name the folder that it lies in")
     traces = sorted(path.parent for path in folder.rglob(RUN))
     lines = "".join(_line(trace, trace.relative_to(folder).as_posix()) for trace in traces)
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("goal", "by", "status", "steps", "started"))
+    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     body = f"<h1>{len(traces)} traces</h1><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return _written(folder / INDEX, page(f"{len(traces)} traces", INDEX_STYLE, body))
 
@@ -62,12 +63,12 @@ def _line(trace: Path, name: str) -> str:
     try:
         run = read_trace(trace)
     except (ValueError, OSError) as error:
-        return f'<tr><td>{safe(name)}</td><td colspan="4">{safe(error)}</td></tr>'
+        return f'<tr><td>{safe(name)}</td><td colspan="{len(COLUMNS) - 1}">{safe(error)}</td></tr>'
     goal = safe(run.goal) or "no goal"
     if (trace / INDEX).is_file():
         goal = f'<a href="{quote(os.fsencode(f"{name}/{INDEX}"))}">{goal}</a>'
     status = run.status if run.ended_well or not run.message else f"{run.status}: {run.message}"
-    cells = (run.by, status, len(run.rows), run.started)
+    cells = (run.by, status, run.facts.get("judged", ""), len(run.rows), run.started)
     return f"<tr><td>{goal}</td>{''.join(f'<td>{safe(cell)}</td>' for cell in cells)}</tr>"
 
 

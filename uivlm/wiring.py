@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from uivlm.evaluation.verdict import Verdict
     from uivlm.live import Trial
     from uivlm.loop import Outcome
+    from uivlm.safety.guard import Guard
     from uivlm.safety.policy import Policy
 
 Say = Callable[[str], None]
 SEEDS = 1_000_000  # task seeds that belong to one --seed, as in data_prep.simulate
-VERDICTS, PAGE, CARD = "verdicts.jsonl", "report.html", "card.json"
+VERDICTS, PAGE, CARD, INDEX = "verdicts.jsonl", "report.html", "card.json", "index.html"
 
 
 @contextmanager
@@ -64,7 +65,8 @@ def load_agent(checkpoint: Path, together: int = 1, bound: bool = True) -> "Agen
 @contextmanager
 def simulated(phone: "Phone", adb: "Adb") -> "Iterator[Device]":
     """A simulated phone as the real adb client sees it."""
-    from uivlm.devices.adb import AT_ONCE, connect
+    from uivlm.devices.adb import connect
+    from uivlm.devices.settle import AT_ONCE
     from uivlm.devices.sim.adbd import serve
 
     with serve(phone) as port:
@@ -83,8 +85,13 @@ def trial(number: int, adb: "Adb") -> "Iterator[Trial]":
         yield Trial(one.goal, device, partial(succeeded, one, phone), one.status)
 
 
-def trials(seed: int, goals: int) -> "Iterator[Trial]":
-    """Unseen goals, each on its own simulated phone behind adb; one is made when the one before is done."""
+def trials(seed: int, goals: int, suite: str = "sim") -> "Iterator[Trial]":
+    """Unseen goals, each on its own simulated phone behind adb or its own page; one is made when the one before is done."""
+    if suite == "miniwob":
+        from uivlm.miniwob.trials import trials as of_miniwob
+
+        yield from of_miniwob(seed, goals)
+        return
     from uivlm.devices.adb_server import own_server
 
     with own_server() as adb:
@@ -93,53 +100,80 @@ def trials(seed: int, goals: int) -> "Iterator[Trial]":
                 yield one
 
 
-def pursue(
-    agent: "Agent", device: "Device", goal: str, limit: int, folder: Path, policy: "Policy", say: Say
-) -> "Outcome":
-    """One goal on one phone, by the policy; its trace goes into the new folder."""
+@contextmanager
+def open_device(
+    kind: str, serial: str | None = None, seed: int = 0, task: int | None = None, page: str | None = None
+) -> "Iterator[tuple[Device, Trial | None]]":
+    """A phone, and who judges what is done there: only the simulated phone of a test task does."""
+    if kind == "adb":
+        from uivlm.devices.adb import connect
+        from uivlm.devices.adb_server import users_server
+
+        with users_server() as adb:
+            yield connect(serial, adb), None
+    elif kind == "web":
+        from urllib.parse import urlsplit
+
+        from uivlm.devices.web import web_phone
+
+        assert page is not None
+        with web_phone(page, (urlsplit(page).hostname or page,)) as device:
+            yield device, None
+    else:
+        from uivlm.devices.adb_server import own_server
+        from uivlm.devices.sim.phone import Phone
+
+        with own_server() as adb:
+            if task is None:
+                with simulated(Phone(layout=seed), adb) as device:
+                    yield device, None
+            else:
+                with trial(task, adb) as one:
+                    yield one.device, one
+
+
+def policy_for(kind: str, file: Path | None) -> "Policy":
+    """The file's, or else what is safe: nothing can be lost on a simulated phone."""
+    from uivlm.safety.policy import HARMLESS, Policy, read_policy
+
+    return read_policy(file) if file else HARMLESS if kind == "sim" else Policy()
+
+
+def guarded(device: "Device", policy: "Policy", goal: str, folder: Path, facts: dict[str, str]) -> "Guard":
+    """The device by the policy; whoever sits at the terminal is asked. The trace goes into the new folder."""
     import sys
 
     from rich.console import Console
 
-    from uivlm.loop import run_episode
     from uivlm.safety.guard import Guard
     from uivlm.safety.person import AtTerminal, Nobody
     from uivlm.safety.secret import open_secrets
     from uivlm.trace import Trace
 
     shown = open_secrets(policy).hidden(goal)
-    say(f"goal: {shown}")
     person = AtTerminal(Console(stderr=True)) if sys.stdin.isatty() else Nobody()
-    guard = Guard(device, policy, person, Trace(folder, shown))
+    return Guard(device, policy, person, Trace(folder, shown, facts))
+
+
+def pursue(
+    agent: "Agent", device: "Device", goal: str, limit: int, folder: Path, policy: "Policy", say: Say
+) -> "Outcome":
+    """One goal on one phone, by the policy; its trace goes into the new folder."""
+    from uivlm.loop import run_episode
+
+    guard = guarded(device, policy, goal, folder, {})
+    say(f"goal: {guard.secrets.hidden(goal)}")
     outcome = run_episode(agent, guard, goal, min(limit, policy.max_steps), guard)
     say(outcome.message)
     say(f"page: {folder / 'index.html'}")
     return outcome
 
 
-def pursue_simulated(
-    agent: "Agent", goal: str, seed: int, limit: int, folder: Path, policy: "Policy", say: Say
-) -> "Outcome":
-    """Any goal on the simulated phone of that seed."""
-    from uivlm.devices.adb_server import own_server
-    from uivlm.devices.sim.phone import Phone
-
-    with own_server() as adb, simulated(Phone(layout=seed), adb) as device:
-        return pursue(agent, device, goal, limit, folder, policy, say)
-
-
-def pursue_task(
-    agent: "Agent", number: int, limit: int, folder: Path, policy: "Policy", say: Say
-) -> "Outcome":
-    """A test task on its own simulated phone, which then judges."""
-    from uivlm.devices.adb_server import own_server
-
-    with own_server() as adb, trial(number, adb) as one:
-        outcome = pursue(agent, one.device, one.goal, limit, folder, policy, say)
-        reached = "reached" if one.succeeded() else "not reached"
+def judgement(one: "Trial", outcome: "Outcome") -> str:
+    """What the phone itself says of a run on it."""
+    reached = "reached" if one.succeeded() else "not reached"
     right = "rightly" if outcome.status == one.finish else "not rightly"
-    say(f"the phone's check: goal {reached}, {right} finished")
-    return outcome
+    return f"the phone's check: goal {reached}, {right} finished"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,249 +1,129 @@
 """A phone driven through the real adb: gestures in, screens out.
 
-    with adb_server.own_server() as adb:              # a simulated phone: a private adb server
+    with own_server() as adb:          # a simulated phone: a private adb server
         phone = connect(f"127.0.0.1:{port}", adb, AT_ONCE)
-    phone = connect()                                 # a real phone: the user's adb server
+    with users_server() as adb:        # a real phone: the user's adb server
+        phone = connect(None, adb)
 
-adb gets argument lists; what the phone's shell parses again is quoted by `quoted`, and only there.
+All pixels are those of the screenshot: rotation and an overridden size are in them. `wm size` is never asked.
 """
 
-import base64
-import io
 import re
-import shlex
-import subprocess
 import time
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
 from uivlm.actions.action import Key
 from uivlm.actions.gesture import Button, Gesture, Keys, Touch
-from uivlm.devices.adb_server import Adb, program
+from uivlm.devices.adb_link import Link, open_link
+from uivlm.devices.adb_server import Adb
+from uivlm.devices.capture import Camera
 from uivlm.devices.device import DeviceError
-from uivlm.episode import Screen
+from uivlm.devices.foreground import focused, focused_app, resumed, shown_size
+from uivlm.devices.settle import Settle, Wait, still_frame
+from uivlm.devices.typed_text import type_text
+from uivlm.devices.ui_tree import elements_in
+from uivlm.episode import Element, Screen
 
 KEYCODES: dict[Key, int] = {"home": 3, "back": 4, "enter": 66}
 LONG_PRESS_MS = 400  # Android's long-press time-out: a touch this long is no tap
-PIECE = 40  # most characters of one `input text`
-PIECES = 20  # most `input text` of one shell line
-ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
-MESSAGE = 500  # most characters of one broadcast
-STATUS_BAR = 0.04  # top share of the screen that may change at any time (clock, notifications)
-STILL = 1.0  # grey levels of 255: mean difference under which two frames are equal
-PNG_SIGNATURE, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
-GONE = re.compile(
-    r"not found|offline|no devices|closed|cannot connect|protocol fault|connection reset", re.IGNORECASE
-)
+LONGEST_MS = 20_000  # of a touch: adb's answer comes when it is over
+PACKAGE = r"[A-Za-z][\w.]+"
+TRANSITION_TRIES, TRANSITION_S = 5, 0.1  # between two apps no window has the focus
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """How long to wait until the display is still."""
-
-    first_s: float = 0.3  # before the first frame
-    every_s: float = 0.2  # between two frames
-    limit_s: float = 6.0  # after this the last frame counts; 0 takes one frame and compares none
-
-
-AT_ONCE = Settle(0.0, 0.0, 0.0)  # a simulated phone is still when its command returns
-
-
-def connect(serial: str | None = None, adb: Adb | None = None, settle: Settle | None = None) -> "AdbDevice":
-    """The phone of this serial number or HOST:PORT; without one, the only phone there is."""
-    adb = adb or Adb(program(bundled=False))
-    if serial is not None and re.fullmatch(r"[\w.-]+:\d+", serial):
-        done = adb.run("connect", serial)
-        said = _text(done)
-        if done.returncode or not re.search(r"connected to", said) or "cannot" in said or "failed" in said:
-            raise DeviceError(f"no phone answers at {serial}: {said or 'adb said nothing'}")
-    phones = _phones(adb)
-    if serial is None:
-        if not phones:
-            raise DeviceError("no phone is connected: plug one in with USB debugging on, or use --device sim")
-        if len(phones) > 1:
-            raise DeviceError(f"{len(phones)} phones are connected: name one of {', '.join(sorted(phones))}")
-        serial = next(iter(phones))
-    if serial not in phones:
-        there = ", ".join(sorted(phones)) or "none"
-        raise DeviceError(f"no phone {serial} is connected (there: {there})")
-    if phones[serial] == "unauthorized":
-        raise DeviceError(f"phone {serial} does not trust this computer: confirm USB debugging on its screen")
-    if phones[serial] != "device":
-        raise DeviceError(f"phone {serial} is {phones[serial]}: plug it in again")
-    return AdbDevice(serial, adb, settle or Settle())
-
-
-def _phones(adb: Adb) -> dict[str, str]:
-    """Serial number -> state of every phone that adb knows."""
-    done = adb.run("devices")
-    if done.returncode:
-        raise DeviceError(f"adb cannot list the phones: {_text(done)}")
-    lines = [line.split("\t") for line in done.stdout.decode(errors="replace").splitlines() if "\t" in line]
-    return {line[0]: line[1].strip() for line in lines}
+def connect(
+    serial: str | None = None,
+    adb: Adb | None = None,
+    settle: Settle | None = None,
+    patience_s: float = 5.0,
+) -> "AdbDevice":
+    """The phone of this serial number or HOST:PORT; without one, the only phone there is. `patience_s`: how long a phone
+    that goes away is looked for."""
+    return AdbDevice(open_link(serial, adb, patience_s), settle or Settle())
 
 
 class AdbDevice:
-    """One phone behind adb. It is a Device."""
+    """One phone behind adb. It is a Device, and a Telling one."""
 
-    def __init__(self, serial: str, adb: Adb, settle: Settle | None = None) -> None:
-        self.serial = serial
-        self.adb = adb
-        self.settle = settle or Settle()
+    def __init__(self, link: Link, settle: Settle) -> None:
+        self.link = link
+        self.settle = settle
+        self.camera = Camera(link)
+        self.last_wait: Wait | None = None  # how the last screen settled
+        self._size: tuple[int, int] | None = None  # width and height in pixels of the last screen
+        self._touched: float | None = None  # when the last gesture ended, monotonic seconds
+
+    @property
+    def serial(self) -> str:
+        return self.link.serial
 
     def screen(self) -> Screen:
-        """The screen once two frames are equal, or the last frame at the time limit."""
-        began = time.monotonic()
-        time.sleep(self.settle.first_s)
-        frame = self._frame()
-        while time.monotonic() - began < self.settle.limit_s:
-            time.sleep(self.settle.every_s)
-            frame, before = self._frame(), frame
-            if is_still(before, frame):
-                break
-        return Screen(frame)
+        """The screen once two frames are equal, or the last frame at the time limit: `last_wait` says which."""
+        pixels, self.last_wait = still_frame(self.camera.frame, self.settle, self._touched)
+        self._size = (pixels.shape[1], pixels.shape[0])
+        return Screen(pixels)
 
     def perform(self, gesture: Gesture) -> None:
-        match gesture:
-            case Touch(((x, y),), ms) if ms < LONG_PRESS_MS:
-                self._input([("input", "tap", *_pixels(x, y))])
-            case Touch(((x, y),), ms):
-                self._input([("input", "swipe", *_pixels(x, y, x, y, ms))])
-            case Touch(((x1, y1), (x2, y2)), ms):
-                self._input([("input", "swipe", *_pixels(x1, y1, x2, y2, ms))])
-            case Keys(text):
-                self._type(text)
-            case Button(name):
-                self._input([("input", "keyevent", str(KEYCODES[name]))])
-            case _:
-                raise DeviceError(f"adb cannot perform {gesture}: a touch has one or two points")
-
-    def shell(self, *words: str) -> str:
-        """The output of one command on the phone. Raises DeviceError where its exit status is not 0."""
-        return self._shell([words])
-
-    def _shell(self, commands: list[tuple[str, ...]]) -> str:
-        line = " && ".join(quoted(words) for words in commands)
-        done = self.adb.run("-s", self.serial, "shell", line)
-        said = _text(done)
-        if "INJECT_EVENTS" in said:
-            raise DeviceError(
-                f"phone {self.serial} refuses input from adb: on Xiaomi and OPPO turn on "
-                "'USB debugging (Security settings)' in the developer options"
-            )
-        if done.returncode:
-            self._check_there(said)
-            raise DeviceError(
-                f"`{commands[0][0]}` failed on phone {self.serial} ({done.returncode}): {said[:300]}"
-            )
-        return done.stdout.decode(errors="replace")
-
-    def _input(self, commands: list[tuple[str, ...]]) -> None:
-        """Commands that say nothing when they go well: older phones answer 0 even where they do not."""
-        said = self._shell(commands)
-        if re.search(r"Exception|Error:", said):
-            raise DeviceError(f"`input` failed on phone {self.serial}: {said.strip()[:300]}")
-
-    def _check_there(self, said: str) -> None:
-        if GONE.search(said) and _phones(self.adb).get(self.serial) != "device":
-            raise DeviceError(f"phone {self.serial} is gone: {said[:200]}")
-
-    def _frame(self) -> NDArray[np.uint8]:
-        data = self._capture()
-        if not _is_png(data):
-            data = self._capture()
-        if not _is_png(data):
-            raise DeviceError(
-                f"phone {self.serial} sent no whole screenshot ({len(data)} bytes): is it locked?"
-            )
         try:
-            return np.array(Image.open(io.BytesIO(data), formats=["PNG"]).convert("RGB"))
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise DeviceError(f"phone {self.serial} sent a damaged screenshot: {error}") from error
-
-    def _capture(self) -> bytes:
-        done = self.adb.run("-s", self.serial, "exec-out", "screencap", "-p")
-        if done.returncode:
-            said = _text(done)
-            self._check_there(said)
-            raise DeviceError(f"phone {self.serial} gives no screenshot ({done.returncode}): {said[:300]}")
-        return done.stdout
-
-    def _type(self, text: str) -> None:
-        commands = typed(text)
-        if commands is None:
-            self._broadcast(text)
-            return
-        for i in range(0, len(commands), PIECES):
-            self._input(commands[i : i + PIECES])
-
-    def _broadcast(self, text: str) -> None:
-        """Text beyond the key map, through ADBKeyboard; the keyboard of before is set again, come what may."""
-        try:
-            messages = [text[i : i + MESSAGE].encode() for i in range(0, len(text), MESSAGE)]
-        except UnicodeEncodeError:
-            raise DeviceError("the text to type holds half of a surrogate pair: no keyboard has it") from None
-        if ADB_KEYBOARD not in self.shell("ime", "list", "-a", "-s").split():
-            raise DeviceError(
-                f"phone {self.serial} cannot type {text[:40]!r}: text beyond ASCII needs the app ADBKeyboard on it"
-            )
-        before = self.shell("settings", "get", "secure", "default_input_method").strip()
-        try:
-            self.shell("ime", "enable", ADB_KEYBOARD)
-            self.shell("ime", "set", ADB_KEYBOARD)
-            time.sleep(self.settle.first_s)  # the keyboard has to open before it listens
-            to = ("-p", ADB_KEYBOARD.split("/")[0], "-a", "ADB_INPUT_B64")
-            for message in messages:
-                said = base64.b64encode(message).decode()
-                self._input([("am", "broadcast", *to, "--es", "msg", said)])
+            match gesture:
+                case Touch(((x, y),), ms) if ms < LONG_PRESS_MS:
+                    self._touch("tap", (x, y))
+                case Touch(((x, y),), ms):
+                    self._touch("swipe", (x, y), (x, y), ms=ms)
+                case Touch((start, end), ms):
+                    self._touch("swipe", start, end, ms=ms)
+                case Keys(text):
+                    type_text(self.link, text, self.settle.first_s)
+                case Button(name):
+                    self.link.act(("input", "keyevent", str(KEYCODES[name])))
+                case _:
+                    raise DeviceError(f"adb cannot perform {gesture}: a touch has one or two points")
         finally:
-            if before not in ("", "null", ADB_KEYBOARD):
-                self.shell("ime", "set", before)
+            self._touched = time.monotonic()
 
+    def launch(self, package: str) -> None:
+        """Start an app as its icon does. (Not by `monkey`, which also unlocks the rotation.)"""
+        if not re.fullmatch(PACKAGE, package, re.ASCII):
+            raise DeviceError(f"{package!r} is no package name: say one such as com.android.settings")
+        found = self.link.ask("cmd", "package", "resolve-activity", "--brief", package).split()
+        if not found or not found[-1].startswith(f"{package}/"):
+            raise DeviceError(
+                f"phone {self.serial} has no app {package} to start: `pm list packages` says which"
+            )
+        try:
+            self.link.act(("am", "start", "-n", found[-1]))
+        finally:
+            self._touched = time.monotonic()
 
-def quoted(words: tuple[str, ...]) -> str:
-    """Words as a line that the phone's shell reads back as exactly these words."""
-    return " ".join(shlex.quote(word) for word in words)
+    def foreground(self) -> str:
+        """Package of the app in front; "" where it cannot be told."""
+        dump = ""
+        for i in range(TRANSITION_TRIES):
+            time.sleep(TRANSITION_S if i else 0.0)
+            dump = self.link.ask("dumpsys", "window")
+            if package := focused(dump):
+                return package
+        return focused_app(dump) or resumed(self.link.ask("dumpsys", "activity", "activities")) or ""
 
+    def elements(self) -> tuple[Element, ...] | None:
+        """What uiautomator finds on the screen now; None where it finds the screen too restless."""
+        return elements_in(self.link.ask_bytes("uiautomator", "dump", "/dev/tty"), self._size)
 
-def typed(text: str) -> list[tuple[str, ...]] | None:
-    """Commands that type a text, or None where a character has no key.
+    def _touch(self, kind: str, *points: tuple[int, int], ms: int | None = None) -> None:
+        for x, y in points:
+            if min(x, y) < 0 or (self._size and (x >= self._size[0] or y >= self._size[1])):
+                raise DeviceError(f"a touch at {(x, y)} lies outside the screen")
+        if ms is not None and ms > LONGEST_MS:
+            raise DeviceError(f"a touch of {ms} ms: {LONGEST_MS} is the most")
+        self._check_not_turned()
+        numbers = [number for point in points for number in point] + ([] if ms is None else [ms])
+        self.link.act(("input", kind, *(str(int(number)) for number in numbers)))
 
-    `input text` makes every `%s` a space and knows no escape: a `%` before an `s` goes alone.
-    """
-    if not all(" " <= letter <= "~" or letter == "\n" for letter in text):
-        return None
-    commands: list[tuple[str, ...]] = []
-    for i, line in enumerate(text.split("\n")):
-        if i:
-            commands.append(("input", "keyevent", str(KEYCODES["enter"])))
-        for part in re.split(r"(?<=%)(?=s)", line):
-            pieces = [part[j : j + PIECE] for j in range(0, len(part), PIECE)]
-            commands += [("input", "text", piece.replace(" ", "%s")) for piece in pieces]
-    return commands
-
-
-def is_still(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> bool:
-    """Do two frames show the same below the status bar? A blinking caret is the same, a turned screen is not."""
-    if before.shape != now.shape:
-        return False
-    top = int(before.shape[0] * STATUS_BAR)
-    difference = before[top::4, ::4].astype(np.int16) - now[top::4, ::4]
-    return bool(np.abs(difference).mean() < STILL)
-
-
-def _pixels(*numbers: int) -> tuple[str, ...]:
-    if min(numbers) < 0:
-        raise DeviceError(f"a touch at {numbers} lies outside the screen")
-    return tuple(str(int(number)) for number in numbers)
-
-
-def _is_png(data: bytes) -> bool:
-    return data.startswith(PNG_SIGNATURE) and data.rstrip(b"\r\n").endswith(PNG_END)
-
-
-def _text(done: "subprocess.CompletedProcess[bytes]") -> str:
-    """All that a command said, in one line."""
-    return " ".join((done.stdout + b" " + done.stderr).decode(errors="replace").split())
+    def _check_not_turned(self) -> None:
+        """The pixels of a gesture are those of the last screen: on a turned one they mean other things."""
+        now = shown_size(self.link.ask("dumpsys", "window", "displays"))
+        if self._size and now and (now[0] > now[1]) != (self._size[0] > self._size[1]):
+            seen = f"{self._size[0]} x {self._size[1]}"
+            raise DeviceError(
+                f"phone {self.serial} was turned since its screen was seen ({seen} then, {now[0]} x {now[1]} now): nothing "
+                "was touched; lock the rotation"
+            )

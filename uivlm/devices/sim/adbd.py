@@ -11,11 +11,15 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from uivlm.devices.sim.shell import Answer, Glass, Shell
+from uivlm.devices.sim.answer import Answer
+from uivlm.devices.sim.faults import Unplug
+from uivlm.devices.sim.services import Glass
+from uivlm.devices.sim.shell import Shell
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +62,7 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self._lines: set[socket.socket] = set()
+        self._plugged_in_at = 0.0  # monotonic seconds
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", 0), _Connection)
 
@@ -66,6 +71,14 @@ class _Server(socketserver.ThreadingTCPServer):
             for line in self._lines:
                 with suppress(OSError):  # the client may have gone first
                     line.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def plugged_in(self) -> bool:
+        return time.monotonic() >= self._plugged_in_at
+
+    def unplug(self, seconds: float) -> None:
+        self._plugged_in_at = time.monotonic() + seconds
+        self.hang_up()
 
     def process_request(self, request, client_address) -> None:  # type: ignore[no-untyped-def]
         with self._lock:
@@ -94,6 +107,11 @@ class _Connection(socketserver.BaseRequestHandler):
         self.streams: dict[int, _Stream] = {}
         self.num_opened = 0
         self.most_bytes = MOST_BYTES
+        if not self.server.plugged_in:
+            return
+        self.request.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # else each answer waits 40 ms for an ACK
         try:
             command, _, most_bytes, _ = self._receive()
             if command != CNXN:
@@ -122,13 +140,30 @@ class _Connection(socketserver.BaseRequestHandler):
         if not colon or kind[0] not in (b"shell", b"exec") or not line:
             self._send(CLSE, 0, remote)
             return
+        unplug = self._unplug()
+        if unplug is not None and not unplug.during:
+            self.server.unplug(unplug.back_s)
+            return
         answer = self._run(line)
         v2 = b"v2" in kind
         self.num_opened += 1
         said = _shell_v2(answer) if v2 else answer.out + answer.err
+        if unplug is not None:
+            said = said[: len(said) // 2]
         self.streams[self.num_opened] = _Stream(remote, memoryview(said))
         self._send(OKAY, self.num_opened, remote)
         self._flow(self.num_opened)
+        if unplug is not None:
+            self.server.unplug(unplug.back_s)
+
+    def _unplug(self) -> Unplug | None:
+        """The fault that strikes at this command; it strikes once."""
+        shell = self.server.shell
+        unplug = shell.faults.unplug
+        if unplug is None or unplug.at != len(shell.lines):
+            return None
+        shell.faults.unplug = None
+        return unplug
 
     def _run(self, line: bytes) -> Answer:
         try:

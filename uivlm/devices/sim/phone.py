@@ -56,6 +56,22 @@ class Phone:
             self._view = self._drawn()
         return self._view
 
+    @property
+    def app(self) -> str:
+        """The app in front; the drawer is a page of the launcher."""
+        app = self.state.place.app
+        return "Launcher" if app == "Drawer" else app
+
+    @property
+    def apps(self) -> tuple[str, ...]:
+        """The installed ones."""
+        return tuple(self.world.drawer)
+
+    def launch(self, app: str) -> None:
+        """Start an app, as its icon does."""
+        self.state.open_app(app)
+        self._view = self._screen = None
+
     def find(self, name: str) -> Box | None:
         """Where the thing with this name can be touched now; None where it is not on the screen."""
         return next((target.box for target in self.view.targets if target.name == name), None)

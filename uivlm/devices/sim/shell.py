@@ -1,24 +1,27 @@
-"""Android's shell commands on a device of ours: a command line in, what a phone would answer out.
+"""Android's shell on a device of ours: a command line in, what a phone would answer out.
 
-Nothing here runs a program of the host. Every command is logged as the words that it got.
+Here are the commands that act and take screenshots; what only tells is in `services.py`. Nothing runs a program of the
+host. Every command is logged as the words that it got.
 """
 
 import base64
 import binascii
 import io
+import random
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from PIL import Image
 
 from uivlm.actions.action import Key
-from uivlm.actions.gesture import Button, Gesture, Keys, Touch
+from uivlm.actions.gesture import Button, Keys, Touch
 from uivlm.devices.device import DeviceError
+from uivlm.devices.sim.answer import Answer, failed, told
+from uivlm.devices.sim.faults import Faults
+from uivlm.devices.sim.services import SERVICES, Glass, am_start
 from uivlm.devices.sim.shell_words import ShellSyntaxError, commands
-from uivlm.episode import Screen
 
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 LATIN_KEYBOARD = "com.android.inputmethod.latin/.LatinIME"
@@ -41,84 +44,72 @@ REFUSED = (
 )
 
 
-class Glass(Protocol):
-    """A device whose size in pixels is known."""
-
-    width: int
-    height: int
-
-    def screen(self) -> Screen: ...
-
-    def perform(self, gesture: Gesture) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    out: bytes = b""
-    err: bytes = b""
-    code: int = 0
-
-
 class Shell:
-    """The commands of one phone. `injection=False` refuses input, `keyboards` are the installed ones."""
+    """The commands of one phone. `keyboards` are the installed ones; `faults` is what goes wrong."""
 
     def __init__(
         self,
         device: Glass,
-        injection: bool = True,
         keyboards: Sequence[str] = (LATIN_KEYBOARD, ADB_KEYBOARD),
+        faults: Faults | None = None,
     ) -> None:
         self.device = device
-        self.injection = injection
         self.keyboards = tuple(keyboards)
+        self.faults = faults or Faults()
         self.enabled = {self.keyboards[0]}
         self.settings: dict[tuple[str, str], str] = {("secure", "default_input_method"): self.keyboards[0]}
+        self.lines: list[str] = []  # as they came
         self.log: list[tuple[str, ...]] = []
+        self._frozen: Image.Image | None = None
         self._turn = threading.Lock()
 
     def run(self, line: str) -> Answer:
         """The answer to a command line; never raises for anything that the line says."""
+        self.lines.append(line)
         try:
             parsed = commands(line)
         except ShellSyntaxError as error:
-            return _failed(f"/system/bin/sh: {error}", 2)
+            return failed(f"/system/bin/sh: {error}", 2)
         out, err, code = b"", b"", 0
         with self._turn:
             for command in parsed:
                 if (command.after == "&&" and code) or (command.after == "||" and not code):
                     continue
                 self.log.append(command.argv)
-                answer = self._command(command.argv)
+                answer = self._command(command.argv[0], command.argv[1:])
                 out, err, code = out + answer.out, err + answer.err, answer.code
         return Answer(out, err, code)
 
-    def _command(self, argv: tuple[str, ...]) -> Answer:
+    def _command(self, name: str, words: tuple[str, ...]) -> Answer:
         verbs: dict[str, Callable[[tuple[str, ...]], Answer]] = {
             "input": self._input,
             "screencap": self._screencap,
-            "wm": self._wm,
-            "getprop": self._getprop,
             "am": self._am,
             "ime": self._ime,
             "settings": self._settings,
-            "dumpsys": self._dumpsys,
-            "echo": lambda words: _said(" ".join(words)),
+            "uiautomator": self._uiautomator,
+            "echo": lambda words: told(" ".join(words)),
             "true": lambda _: Answer(),
             "false": lambda _: Answer(code=1),
         }
-        verb = verbs.get(argv[0])
-        if verb is None:
-            return _failed(f"/system/bin/sh: {argv[0]}: inaccessible or not found", 127)
         try:
-            return verb(argv[1:])
+            if name in verbs:
+                answer = verbs[name](words)
+            elif name in SERVICES:
+                answer = SERVICES[name](self.device, words)
+            else:
+                return failed(f"/system/bin/sh: {name}: inaccessible or not found", 127)
         except (ValueError, OverflowError, DeviceError) as error:
-            return _failed(f"Error: {error}", 255)
+            return failed(f"Error: {error}", 255)
+        if self.faults.garbage and name != "echo":
+            return Answer(random.Random(len(self.log)).randbytes(3000))
+        return answer
 
     def _input(self, words: tuple[str, ...]) -> Answer:
         if words[:1] in (("touchscreen",), ("keyboard",)):
             words = words[1:]
-        if not self.injection and words:
-            return _failed(REFUSED.format(words[0]).rstrip("\n"), 255)
+        if self.faults.refuses and words:
+            return failed(REFUSED.format(words[0]).rstrip("\n"), 255)
         match words:
             case ("tap", x, y):
                 self.device.perform(Touch((self._place(x, y),), TAP_MS))
@@ -148,7 +139,7 @@ class Shell:
     def _type(self, text: str) -> Answer:
         text = text.replace("%s", " ")  # no escape exists for it
         if not all(" " <= letter <= "~" for letter in text):
-            return _failed(UNMAPPED.rstrip("\n"), 255)  # outside the key map: nothing is typed
+            return failed(UNMAPPED.rstrip("\n"), 255)  # outside the key map: nothing is typed
         if text:
             self.device.perform(Keys(text))
         return Answer()
@@ -156,35 +147,37 @@ class Shell:
     def _screencap(self, words: tuple[str, ...]) -> Answer:
         if words not in ((), ("-p",)):
             raise ValueError(f"screencap {' '.join(words)}: only '-p' or no argument")
+        way = "png" if words else "raw"
+        time.sleep(self.faults.slow.get(way, 0.0))
+        picture = self._picture()
+        if way == "png":
+            file = io.BytesIO()
+            picture.save(file, "PNG", compress_level=1)
+            data = file.getvalue()
+        else:
+            rgba_8888, srgb = 1, 0x08820000
+            data = struct.pack("<IIII", *picture.size, rgba_8888, srgb) + picture.convert("RGBA").tobytes()
+        return Answer(data[: len(data) // 2] if way in self.faults.cut else data)
+
+    def _picture(self) -> Image.Image:
         picture = Image.fromarray(self.device.screen().pixels)
-        if words:
-            png = io.BytesIO()
-            picture.save(png, "PNG", compress_level=1)
-            return Answer(png.getvalue())
-        rgba_8888, srgb = 1, 0x08820000
-        return Answer(
-            struct.pack("<IIII", *picture.size, rgba_8888, srgb) + picture.convert("RGBA").tobytes()
-        )
+        if self.faults.black:
+            return Image.new("RGB", picture.size)
+        if self.faults.frozen:
+            self._frozen = self._frozen or picture
+            return self._frozen
+        return picture
 
-    def _wm(self, words: tuple[str, ...]) -> Answer:
-        match words:
-            case ("size",):
-                return _said(f"Physical size: {self.device.width}x{self.device.height}")
-            case ("density",):
-                return _said("Physical density: 420")
-        raise ValueError(f"wm {' '.join(words)}: only 'size' and 'density' can be asked")
-
-    def _getprop(self, words: tuple[str, ...]) -> Answer:
-        match words:
-            case ():
-                return _said("\n".join(f"[{name}]: [{value}]" for name, value in PROPERTIES.items()))
-            case (name, *default):
-                return _said(PROPERTIES.get(name, default[0] if default else ""))
-        raise AssertionError("every tuple is matched above")
+    def _uiautomator(self, words: tuple[str, ...]) -> Answer:
+        if self.faults.restless:
+            return told("ERROR: could not get idle state.")
+        return SERVICES["uiautomator"](self.device, words)
 
     def _am(self, words: tuple[str, ...]) -> Answer:
+        if words[:1] == ("start",):
+            return am_start(self.device, words[1:])
         if words[:1] != ("broadcast",):
-            raise ValueError(f"am {' '.join(words[:1])}: only 'broadcast' is known")
+            raise ValueError(f"am {' '.join(words[:1])}: only 'start' and 'broadcast' are known")
         options, extras = _broadcast(words[1:])
         action = options.get("-a")
         if action is None:
@@ -199,7 +192,7 @@ class Shell:
                 except (binascii.Error, UnicodeDecodeError) as error:
                     raise ValueError(f"ADB_INPUT_B64: the message is no base64 of UTF-8: {error}") from None
             self.device.perform(Keys(text))
-        return _said(
+        return told(
             f"Broadcasting: Intent {{ act={action} flg=0x400000 (has extras) }}\nBroadcast completed: result=0"
         )
 
@@ -209,55 +202,27 @@ class Shell:
                 known = (
                     self.keyboards if "-a" in options else [k for k in self.keyboards if k in self.enabled]
                 )
-                return _said("\n".join(known))
+                return told("\n".join(known))
             case ("enable", name):
                 if name not in self.keyboards:
-                    return _failed(f"Unknown input method {name} cannot be enabled for user #0", 255)
+                    return failed(f"Unknown input method {name} cannot be enabled for user #0", 255)
                 self.enabled.add(name)
-                return _said(f"Input method {name}: now enabled for user #0")
+                return told(f"Input method {name}: now enabled for user #0")
             case ("set", name):
                 if name not in self.enabled:
-                    return _failed(f"Unknown input method {name} cannot be selected for user #0", 255)
+                    return failed(f"Unknown input method {name} cannot be selected for user #0", 255)
                 self.settings["secure", "default_input_method"] = name
-                return _said(f"Input method {name} selected for user #0")
+                return told(f"Input method {name} selected for user #0")
         raise ValueError(f"ime {' '.join(words)}: only list, enable and set are known")
 
     def _settings(self, words: tuple[str, ...]) -> Answer:
         match words:
             case ("get", "system" | "secure" | "global" as space, name):
-                return _said(self.settings.get((space, name), "null"))
+                return told(self.settings.get((space, name), "null"))
             case ("put", "system" | "secure" | "global" as space, name, value):
                 self.settings[space, name] = value
                 return Answer()
         raise ValueError(f"settings {' '.join(words)}: say get|put system|secure|global NAME [VALUE]")
-
-    def _dumpsys(self, words: tuple[str, ...]) -> Answer:
-        match words:
-            case ("input",):
-                return _said(f"  SurfaceWidth: {self.device.width}px\n  SurfaceOrientation: 0")
-            case ("window",):
-                return _said("  mCurrentFocus=Window{51 u0 sim/sim.Phone}\n  mCurrentRotation=ROTATION_0")
-            case ("input_method",):
-                return _said("  mInputShown=false")
-        return _failed(f"Can't find service: {' '.join(words)}", 0)
-
-
-PROPERTIES = {
-    "ro.build.version.release": "14",
-    "ro.build.version.sdk": "34",
-    "ro.product.device": "simulated",
-    "ro.product.manufacturer": "uivlm",
-    "ro.product.model": "Simulated phone",
-    "sys.boot_completed": "1",
-}
-
-
-def _said(text: str) -> Answer:
-    return Answer(f"{text}\n".encode())
-
-
-def _failed(text: str, code: int) -> Answer:
-    return Answer(err=f"{text}\n".encode(errors="backslashreplace"), code=code)
 
 
 def _keycode(word: str) -> int:
