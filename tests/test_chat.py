@@ -83,7 +83,7 @@ def test_the_openai_package_gets_the_action() -> None:
         parts = list(client.chat.completions.create(model="tiny", messages=EPISODE, stream=True))
         assert "".join(part.choices[0].delta.content or "" for part in parts) == words
         assert parts[-1].choices[0].finish_reason == "stop"
-        with pytest.raises(openai.NotFoundError, match="it is called 'tiny'"):
+        with pytest.raises(openai.NotFoundError, match="there is 'tiny'"):
             client.chat.completions.create(model="gpt-9", messages=EPISODE)
         with pytest.raises(openai.UnprocessableEntityError, match="no data URL"):
             client.chat.completions.create(model="tiny", messages=[user("g", image("file:///etc/passwd"))])

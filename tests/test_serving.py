@@ -25,7 +25,7 @@ from uivlm.actions.language import Language, NotAnAction
 from uivlm.agents.agent import AgentError, Decision
 from uivlm.episode import Element, History, Screen, Step
 from uivlm.loop import run_episode
-from uivlm.serving import server as serving_server
+from uivlm.serving import desk as serving_desk
 from uivlm.serving.client import RemoteAgent
 from uivlm.serving.pictures import MOST_PIXELS, Pictures
 from uivlm.serving.server import app, serve, serving
@@ -258,7 +258,12 @@ def test_the_served_agent_decides_as_the_local_one():
     local, remote_end = ReadsEverything(), ReadsEverything()
     kinds = set()
     with serving(remote_end, "tiny", {"bins": 100}) as url, RemoteAgent(url) as remote:
-        assert remote.health() == {"status": "ok", "checkpoint": "tiny", "grammar": {"bins": 100}}
+        assert remote.health() == {
+            "status": "ok",
+            "checkpoint": "tiny",
+            "models": ["tiny"],
+            "grammar": {"bins": 100},
+        }
         for i in range(40):
             history = any_history(random.Random(i), i % 6)
             here, there = local.act(history), remote.act(history)
@@ -340,7 +345,7 @@ def test_other_requests_get_sentences(monkeypatch):
             assert answer.status_code == status
             assert answer.headers["content-type"].startswith("text/plain")
             assert answer.text
-        monkeypatch.setattr(serving_server, "MOST_BYTES", 100)
+        monkeypatch.setattr(serving_desk, "MOST_BYTES", 100)
         too_large = client.post("/act", content=b" " * 101, headers={"content-type": "application/json"})
         assert too_large.status_code == 413
         assert "more than 100 bytes" in too_large.text

@@ -22,8 +22,8 @@ from uivlm import wiring
 from uivlm.actions.action import Point, Tap
 from uivlm.agents.agent import AgentError, Decision
 from uivlm.episode import Element, History, HistoryError, Screen, Step
+from uivlm.serving import desk as serving_desk
 from uivlm.serving import pictures
-from uivlm.serving import server as serving_server
 from uivlm.serving.client import RemoteAgent
 from uivlm.serving.pictures import PictureError, Pictures, read_picture, weight
 from uivlm.serving.server import app, serve, serving
@@ -133,7 +133,7 @@ def test_a_client_that_goes_away_is_not_thought_of() -> None:
 
 
 def test_a_decision_that_takes_too_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_server, "ANSWER_S", 0.2)
+    monkeypatch.setattr(serving_desk, "ANSWER_S", 0.2)
     agent = Held()
     with serving(agent, "tiny") as url:
         answer = httpx.post(f"{url}/act", content=write_history(history()), headers=JSON, timeout=20)
@@ -142,7 +142,7 @@ def test_a_decision_that_takes_too_long_is_no_hang(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_body_that_does_not_come_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_server, "BODY_S", 0.2)
+    monkeypatch.setattr(serving_desk, "BODY_S", 0.2)
 
     def slowly():
         yield b"{"
@@ -261,7 +261,7 @@ def test_all_screens_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_histories_that_wait_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_server, "MOST_HELD", 3 * weight(screen(0)))
+    monkeypatch.setattr(serving_desk, "MOST_HELD", 3 * weight(screen(0)))
     agent = Held()
     with serving(agent, "tiny") as url, ThreadPoolExecutor(1) as pool:
         first = pool.submit(

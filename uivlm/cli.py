@@ -143,7 +143,9 @@ def export(
 
 @app.command()
 def serve(
-    ckpt: Checkpoint,
+    ckpt: Annotated[
+        list[Path], typer.Argument(help="A checkpoint folder; or several of one base, asked for by name.")
+    ],
     host: Annotated[
         str, typer.Option(help="Address to listen at; beyond this machine clients need UIVLM_TOKEN.")
     ] = "127.0.0.1",
@@ -152,16 +154,17 @@ def serve(
         int, typer.Option(min=1, help="Conversations kept in memory, to read only what is new.")
     ] = 8,
 ) -> None:
-    """Put a checkpoint's agent behind HTTP, until Ctrl-C."""
+    """Put the agents of checkpoints behind HTTP, until Ctrl-C. The first answers where no model is named."""
     from uivlm import wiring
     from uivlm.inference.load import read_recipe
     from uivlm.recipe import to_dict
     from uivlm.serving.server import serve as run_server
 
-    agent = wiring.load_agent(ckpt, keep)
-    grammar = to_dict(read_recipe(ckpt))["grammar"]
-    token = wiring.server_token()
-    run_server(agent, ckpt.resolve().name, grammar, host, port, token, lambda url: say(f"serving at {url}"))
+    others = wiring.load_agents(ckpt, keep)
+    grammar = to_dict(read_recipe(ckpt[0]))["grammar"]
+    token, name = wiring.server_token(), ckpt[0].resolve().name
+    agent = others.pop(name)
+    run_server(agent, name, grammar, host, port, token, lambda url: say(f"serving at {url}"), others)
 
 
 @app.command()

@@ -62,6 +62,20 @@ def load_agent(checkpoint: Path, together: int = 1, bound: bool = True) -> "Agen
     return VlmAgent(Predictor(load(checkpoint), kept=max(CONVERSATIONS, together), bound=bound))
 
 
+def load_agents(checkpoints: Sequence[Path], together: int) -> "dict[str, Agent]":
+    """The agents of one checkpoint, or of several over one base, by their folders' names."""
+    from uivlm.agents.vlm import VlmAgent
+    from uivlm.inference.load import load_beside
+    from uivlm.inference.predict import CONVERSATIONS, Predictor
+
+    if len(checkpoints) == 1:
+        return {checkpoints[0].resolve().name: load_agent(checkpoints[0], together)}
+    kept = max(CONVERSATIONS, together)
+    return {
+        one.name: VlmAgent(Predictor(one, kept=kept, bound=True)) for one in load_beside(list(checkpoints))
+    }
+
+
 @contextmanager
 def simulated(phone: "Phone", adb: "Adb") -> "Iterator[Device]":
     """A simulated phone as the real adb client sees it."""

@@ -4,7 +4,8 @@ In: the folder that `uivlm train` wrote. Out: the module ready to act, its reade
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 from uivlm import recipe as recipes
 from uivlm.models import tune
-from uivlm.models.model import Reader, grammar
+from uivlm.models.model import Built, Reader, grammar
 from uivlm.sentences.sentence import Grammar
 
 RECIPE = "recipe.json"
@@ -37,10 +38,37 @@ def load(folder: str | Path, asked: Grammar | None = None) -> Loaded:
         raise ValueError(
             f"the checkpoint {root} speaks {spoken}, asked for is {asked}: use the checkpoint's own"
         )
-    built, module = tune.load(recipe, root)
+    return _loaded(*tune.load(recipe, root), recipe, root)
+
+
+def load_beside(folders: Sequence[Path]) -> list[Loaded]:
+    """Several checkpoints' models, whose base is in memory once. ValueError where they are not adapters of one base and
+    grammar, or share a name."""
+    recipes_ = [read_recipe(folder) for folder in folders]
+    names = [folder.resolve().name for folder in folders]
+    for folder, recipe, name in zip(folders, recipes_, names, strict=True):
+        if recipe.model.lora is None:
+            raise ValueError(
+                f"the checkpoint {folder} is a whole model: only adapters share a base, serve it alone"
+            )
+        if _base(recipe) != _base(recipes_[0]):
+            raise ValueError(
+                f"the checkpoint {folder} is of another base or grammar than {folders[0]}: serve each alone"
+            )
+        if names.count(name) > 1:
+            raise ValueError(f"{names.count(name)} checkpoints are called {name!r}: rename their folders")
+    made = tune.load_beside(recipes_[0], folders)
+    return [_loaded(*one, recipe, root) for one, recipe, root in zip(made, recipes_, folders, strict=True)]
+
+
+def _base(recipe: recipes.Recipe) -> tuple[object, ...]:
+    return replace(recipe.model, lora=None), recipe.grammar, recipe.train.precision
+
+
+def _loaded(built: Built, module: nn.Module, recipe: recipes.Recipe, root: Path) -> Loaded:
     if torch.cuda.is_available() and not built.quantised:
         module.cuda()
-    return Loaded(module, built.reader, spoken, recipe, root.resolve().name, built.reuse)
+    return Loaded(module, built.reader, grammar(recipe), recipe, root.resolve().name, built.reuse)
 
 
 def read_recipe(folder: str | Path) -> recipes.Recipe:

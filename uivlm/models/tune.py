@@ -4,7 +4,9 @@ In: a recipe and what `model.build` made of it. Out: the model ready to train; i
 the model ready to act.
 """
 
+import copy
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +91,28 @@ def load(recipe: recipes.Recipe, folder: Path) -> tuple[Built, nn.Module]:
     module = model.get_base_model()
     assert isinstance(module, nn.Module)
     return built, module.requires_grad_(False).eval()
+
+
+def load_beside(recipe: recipes.Recipe, folders: Sequence[Path]) -> list[tuple[Built, nn.Module]]:
+    """The models of several checkpoints over one base, in evaluation mode: the base's weights are there once, each has its own
+    adapters (not merged) and projection."""
+    base = build(recipe)
+    return [_beside(replace(base, module=_sharing(base)), folder) for folder in folders]
+
+
+def _beside(built: Built, folder: Path) -> tuple[Built, nn.Module]:
+    module = load_adapters(built, folder).get_base_model()
+    assert isinstance(module, nn.Module)
+    return built, module.requires_grad_(False).eval()
+
+
+def _sharing(built: Built) -> nn.Module:
+    """The module once more, with the same tensors in it but for those of the projection."""
+    own = built.projector and f"{built.projector}."
+    named = (*built.module.named_parameters(), *built.module.named_buffers())
+    return copy.deepcopy(
+        built.module, {id(value): value for name, value in named if not (own and name.startswith(own))}
+    )
 
 
 def _unfreeze(built: Built) -> nn.Module:

@@ -12,7 +12,7 @@ the model was never trained on any. What else a request asks for (temperature, t
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,10 +146,10 @@ def stream_chat(decision: Decision, model: str) -> Iterator[str]:
     yield "data: [DONE]\n\n"
 
 
-def models(name: str, since: int) -> dict[str, Any]:
+def models(names: Sequence[str], since: int) -> dict[str, Any]:
     return {
         "object": "list",
-        "data": [{"id": name, "object": "model", "created": since, "owned_by": "uivlm"}],
+        "data": [{"id": name, "object": "model", "created": since, "owned_by": "uivlm"} for name in names],
     }
 
 

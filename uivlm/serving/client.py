@@ -16,9 +16,14 @@ class RemoteAgent:
     """The agent that `uivlm serve` put behind a URL. Each screen is packed and sent once; later it is named."""
 
     def __init__(self, url: str, timeout_s: float = 300.0, token: str | None = None) -> None:
+        """`url` may end with `?model=NAME`, where a server has several."""
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{url!r} is no address of a server: it must begin with http:// or https://")
-        self.url = url.rstrip("/")
+        where, _, asked = url.partition("?")
+        if asked and not asked.startswith("model="):
+            raise ValueError(f"{url!r} is no address of an agent: after the ? may stand model=NAME alone")
+        self.url = where.rstrip("/")
+        self._act = f"/act?{asked}" if asked else "/act"
         headers = {"authorization": f"Bearer {token}"} if token else {}
         try:
             # No proxy: a server of one's own is meant.
@@ -33,9 +38,9 @@ class RemoteAgent:
         self._known = frozenset()
 
     def act(self, history: History) -> Decision:
-        answer = self._send("POST", "/act", write_history(history, self._pack, self._known))
+        answer = self._send("POST", self._act, write_history(history, self._pack, self._known))
         if answer.status_code == UNKNOWN:
-            answer = self._send("POST", "/act", write_history(history, self._pack))
+            answer = self._send("POST", self._act, write_history(history, self._pack))
         screens = (*(step.screen for step in history.steps), history.screen)
         try:
             decision = read_decision(self._fine(answer).content)
