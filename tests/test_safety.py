@@ -13,6 +13,9 @@ from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.gesture import Gesture, Keys, Touch
 from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Decision
+from uivlm.devices.adb_server import own_server
+from uivlm.devices.sim.expert import record
+from uivlm.devices.sim.tasks import new_phone, succeeded, task
 from uivlm.episode import Element, History, Screen, Step
 from uivlm.loop import EXIT_STATUS, Outcome, Unseen, run_episode
 from uivlm.safety.deed import committing
@@ -21,6 +24,7 @@ from uivlm.safety.person import AtTerminal, Nobody, Proposal
 from uivlm.safety.policy import COMMITS, HARMLESS, Policy, read_policy
 from uivlm.safety.secret import SecretError, open_secrets
 from uivlm.trace import Trace
+from uivlm.wiring import simulated
 
 TAP, DONE = Tap(Point(0.5, 0.5)), Finish("complete")
 FREE = Policy(ask_in=(), commits=())
@@ -444,3 +448,38 @@ def test_a_bad_policy_is_one_sentence_that_names_the_file(text: str, says: str, 
     with pytest.raises(ValueError, match=says) as error:
         read_policy(file)
     assert str(file) in str(error.value)
+
+
+# --- on the simulated phone, through the real adb ---------------------------------------------------------------
+
+
+def solved(kind: str, policy: Policy, person: Any = None) -> tuple[Outcome, bool]:
+    """A task of this kind done by its expert through adb and the guard: how it ended, and whether the phone's state is the
+    wished one."""
+    one = next(
+        found for i in range(1000) if (found := task(i, "test")).kind == kind and found.status == "complete"
+    )
+    phone = new_phone(one)
+    actions = [step.action for step in record(one).steps]
+    with own_server() as adb, simulated(phone, adb) as device:
+        outcome = run(device, policy, Says(*actions), person, one.goal, limit=30)  # type: ignore[arg-type]
+    return outcome, succeeded(one, phone)
+
+
+@pytest.mark.parametrize("kind", ["message", "note delete", "checkout"])
+def test_a_real_deed_needs_a_person(kind: str) -> None:
+    outcome, reached = solved(kind, Policy())
+    assert (outcome.status, reached) == ("denied", False), outcome.message
+    assert "it may commit" in outcome.message
+    person = Beside("yes")
+    outcome, reached = solved(kind, Policy(), person)
+    assert (outcome.status, reached) == ("complete", True), outcome.message
+    assert person.asked
+
+
+def test_a_real_app_is_left_alone() -> None:
+    outcome, reached = solved("message", Policy(deny=("sim.messages",), commits=()))
+    assert (outcome.status, reached) == ("denied", False)
+    assert "sim.messages was in front" in outcome.message
+    outcome, reached = solved("message", Policy(allow=("sim.*",), commits=()))
+    assert (outcome.status, reached) == ("complete", True), outcome.message
