@@ -155,6 +155,7 @@ class Tab:
         self.open_button("take_over")
         self.click("#take_over")
         self.says("#state", "You have the phone")
+        self.until("document.querySelector('#frame img').naturalWidth")
 
 
 @contextmanager

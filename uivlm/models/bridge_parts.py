@@ -13,6 +13,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from uivlm.models import hub, vision
+from uivlm.models.attention import by_sentence
 from uivlm.models.hub import first_line
 from uivlm.models.llama_vit import BridgeConfig, LlamaVit, Projection
 from uivlm.models.published import load_module
@@ -40,6 +41,7 @@ def from_parts(
     text = module.config.text_config
     llama.config.update({name: getattr(text, name) for name in CONTROL})
     device = next(llama.parameters()).device
+    by_sentence(llama)
     module.language = llama
     module.vision = vision.load(sight, module.config.vision_config, dtype).to(device)
     module.projection = _projection(module, dtype, seed)

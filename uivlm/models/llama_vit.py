@@ -23,7 +23,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.episode import Screen
 from uivlm.models import patches, vision
-from uivlm.models.interleave import must_look, restarted, splice, wanted_logits
+from uivlm.models.attention import by_sentence, packed
+from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.recipe import VisualTokens
 from uivlm.sentences.sentence import Picture
 
@@ -114,6 +115,7 @@ class LlamaVit(PreTrainedModel):
         self.vision = vision.made(config.vision_config)
         self.projection = Projection(config.vision_config.hidden_size, config.text_config.hidden_size)
         self.language = LlamaForCausalLM(config.text_config)
+        by_sentence(self.language)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
@@ -159,22 +161,14 @@ class LlamaVit(PreTrainedModel):
         # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
         nothing = self._look_at_nothing(input_ids.device) if features is None and must_look(self) else 0
         embeds_BTD = self.embed(input_ids, features) + nothing
-        if labels is None:
-            return cast(
-                CausalLMOutputWithPast,
-                self.language(
-                    inputs_embeds=embeds_BTD, attention_mask=attention_mask, position_ids=places, **rest
-                ),
-            )
-        if attention_mask is not None and attention_mask[:, 0].all():
+        if labels is not None and attention_mask is not None and attention_mask[:, 0].all():
             attention_mask = None  # padding stands on the right, where a causal model does not look
-        decoder = self.language.model(
-            inputs_embeds=embeds_BTD,
-            attention_mask=attention_mask,
-            # where places begin anew transformers sees that sentences are packed, and lets none look into another
-            position_ids=None if lengths is None else restarted(lengths)[None],
-            use_cache=False,
-        )
+        told: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": places}
+        if lengths is not None:
+            told = packed(self.language, lengths)
+        if labels is None:
+            return cast(CausalLMOutputWithPast, self.language(inputs_embeds=embeds_BTD, **rest | told))
+        decoder = self.language.model(inputs_embeds=embeds_BTD, **told | {"use_cache": False})
         logits = wanted_logits(self.language.lm_head, decoder.last_hidden_state, labels)
         return CausalLMOutputWithPast(logits=logits)
 

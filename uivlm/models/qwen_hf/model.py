@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.models.interleave import must_look, restarted, splice, wanted_logits
+from uivlm.models.attention import by_sentence, packed
+from uivlm.models.interleave import must_look, splice, wanted_logits
 from uivlm.models.qwen_hf.positions import positions
 
 LANGUAGE = "model.language_model.layers"  # the part that carries adapters
@@ -41,6 +42,7 @@ class QwenHF(nn.Module):
         self.patch, self.merge = int(vision.patch_size), int(vision.spatial_merge_size)
         self.frames = int(vision.temporal_patch_size)
         self.width = int(self.config.text_config.hidden_size)
+        by_sentence(cast(Any, self.model).language_model)
 
     @property
     def whole(self) -> Any:
@@ -133,22 +135,16 @@ class QwenHF(nn.Module):
         if tokens_VF is not None and tokens_VF.shape[1] > self.width + 2:
             levels = tokens_VF[:, self.width : -2].split(self.width, -1)
             deepstack = {"visual_pos_masks": places_BT, "deepstack_visual_embeds": list(levels)}
+        language = cast(Any, self.model).language_model
         if lengths is None:
             places = self._positions(places_BT, tokens_VF, attention_mask, past_key_values)
+            told: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": places}
+            told |= {"past_key_values": past_key_values, "use_cache": past_key_values is not None}
         else:
-            places, attention_mask = _packed_positions(places_BT, _spots(places_BT, tokens_VF), lengths), None
-        hidden_BTD = (
-            cast(Any, self.model)
-            .language_model(
-                inputs_embeds=embeds_BTD,
-                attention_mask=attention_mask,
-                position_ids=places,
-                past_key_values=past_key_values,
-                use_cache=past_key_values is not None,
-                **deepstack,
-            )
-            .last_hidden_state
-        )
+            told = packed(language, lengths)
+            axes = _packed_positions(places_BT, _spots(places_BT, tokens_VF), lengths)
+            told["position_ids"] = torch.cat([told["position_ids"][None], axes])  # [4, 1, T]
+        hidden_BTD = language(inputs_embeds=embeds_BTD, **told, **deepstack).last_hidden_state
         logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
@@ -192,14 +188,13 @@ def _spots(places_BT: Tensor, tokens_VF: Tensor | None) -> Tensor:
 
 
 def _packed_positions(places_1T: Tensor, spots_V2: Tensor, lengths: Tensor) -> Tensor:
-    """[4, 1, T]: places in the sentence, by which transformers sees that sentences are packed and lets none look into
-    another; then those of time, row and column, sentence by sentence."""
+    """[3, 1, T], sentence by sentence."""
     found, first = [], 0
     for part in places_1T.split(lengths.tolist(), 1):
         count = int(part.sum())
         found.append(positions(part, spots_V2[first : first + count], torch.ones_like(part), None))
         first += count
-    return torch.cat([restarted(lengths)[None, None], torch.cat(found, -1)])
+    return torch.cat(found, -1)
 
 
 def lora_targets(module: QwenHF) -> str:

@@ -22,7 +22,6 @@ from uivlm.models.qwen_vl.text import (
     RMSNorm,
     causal_mask,
     ntk_alpha,
-    packed_mask,
     positions,
 )
 from uivlm.models.qwen_vl.vision import CrossAttention, Resampler, VisionTower
@@ -144,7 +143,7 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         if lengths is None:
             at = self._positions(inputs_embeds, attention_mask, past_key_values, past, places)
         else:
-            at = positions(self.config, restarted(lengths), 1.0, False, packed_mask(lengths))
+            at = positions(self.config, restarted(lengths), 1.0, False, None, lengths.tolist())
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
         logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)

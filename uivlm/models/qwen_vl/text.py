@@ -14,6 +14,7 @@ from torch.nn import functional
 from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from uivlm.models.attention import attend
 from uivlm.models.qwen_vl.config import QwenVLConfig
 
 
@@ -25,6 +26,7 @@ class Positions:
     sin: Tensor
     query_scale: Tensor | None  # float32 [T, 1] or [B, 1, T, 1]: logn attention; None: off
     mask: Tensor | None  # bool [B, 1, T, K], True: may look; None: plain causal, or one token that sees all
+    lengths: list[int] | None  # of the sentences in the one row; None: each row is one
 
 
 def ntk_alpha(num_tokens: int, seq_length: int) -> float:
@@ -33,7 +35,12 @@ def ntk_alpha(num_tokens: int, seq_length: int) -> float:
 
 
 def positions(
-    config: QwenVLConfig, places: Tensor, alpha: float, logn: bool, mask: Tensor | None
+    config: QwenVLConfig,
+    places: Tensor,
+    alpha: float,
+    logn: bool,
+    mask: Tensor | None,
+    lengths: list[int] | None = None,
 ) -> Positions:
     """`places` [T] count the tokens of the padded rows from 0, as the original does; of packed ones, of each sentence. Where
     each row has its own, [B, T]."""
@@ -46,7 +53,7 @@ def positions(
     scale = None
     if logn:
         scale = ((every + 1).log() / math.log(config.seq_length)).clamp(min=1)[..., None]
-    return Positions(angles.cos(), angles.sin(), scale, mask)
+    return Positions(angles.cos(), angles.sin(), scale, mask, lengths)
 
 
 def causal_mask(attention_mask: Tensor | None, past: int, num_tokens: int, device: torch.device) -> Tensor:
@@ -61,12 +68,6 @@ def causal_mask(attention_mask: Tensor | None, past: int, num_tokens: int, devic
             f"attention_mask covers {attention_mask.shape[1]} tokens, there are {past + num_tokens} with the cache"
         )
     return mask & attention_mask.bool()[:, None, None, :] | (keys == queries)
-
-
-def packed_mask(lengths: Tensor) -> Tensor:
-    """bool [1, 1, T, T] for sentences of these lengths in one row: each token looks back within its own."""
-    of = torch.repeat_interleave(lengths)
-    return (of[:, None] == of).tril()[None, None]
 
 
 class RMSNorm(nn.Module):
@@ -104,9 +105,8 @@ class Attention(nn.Module):
             key, value = past.update(key, value, self.layer)
         if at.query_scale is not None:
             query = query * at.query_scale.to(query.dtype)
-        causal = at.mask is None and query.shape[2] > 1
-        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=at.mask, is_causal=causal)
-        return cast(Tensor, self.c_proj(seen.transpose(1, 2).flatten(2)))
+        seen_BTHd, _ = attend(self, query, key, value, at.mask, at.lengths)  # without a mask causal
+        return cast(Tensor, self.c_proj(seen_BTHd.flatten(2)))
 
 
 class MLP(nn.Module):
