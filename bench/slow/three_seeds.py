@@ -27,7 +27,7 @@ from uivlm.live import run_live
 from uivlm.live import summarise as summarise_live
 
 SEEDS = (0, 1, 2)
-EPISODES, TEST, GOALS, LIMIT = 3000, 200, 60, 20
+EPISODES, TEST, GOALS, LIMIT = 3000, 200, 100, 20
 AGENTS = {"fine-tuned": "tiny", "base": "", "without past screens": "tiny_blind"}
 
 
