@@ -98,7 +98,7 @@ lint: setup ## ruff and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy uivlm data_prep recipes
 
-test: setup ## pytest: CPU, no network, a few minutes
+test: setup ## pytest on a CPU, about ten minutes on two cores
 	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 demo: setup ## the whole path on simulated episodes: data, training, evaluation, an agent on a phone
