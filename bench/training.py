@@ -179,7 +179,7 @@ class _PlainTrainer(Trainer):
 
 def _loop(recipe: Recipe) -> Table:
     """Seconds of whole runs on the same rows in the same order; neither saves its state, ours tells all that it tells."""
-    one = override(recipe, ["train.epochs=1", f"train.batch={LOOP_BATCH}"])
+    one = override(recipe, ["train.epochs=1", f"train.batch={LOOP_BATCH}", "train.readers=0"])
     built = build(one)
     spoken = grammar(one)
     many = _mixed(LOOP_STEPS * LOOP_BATCH)
@@ -192,7 +192,7 @@ def _loop(recipe: Recipe) -> Table:
             one, built, model, shape, _Listed(rows), Shares((len(rows),), (1.0,)), None, folder
         )
         trainer.order = _InOrder(rows)  # type: ignore[assignment]
-        trainer.args.save_strategy, trainer.args.dataloader_num_workers = SaveStrategy.NO, 0
+        trainer.args.save_strategy = SaveStrategy.NO
         return _run(trainer)
 
     def plain(folder: Path) -> float:
