@@ -73,7 +73,7 @@ EPISODE = [
 
 def test_the_openai_package_gets_the_action() -> None:
     agent = Listens()
-    with serving(agent, "tiny", {"bins": 100}, token="s3cret") as base:
+    with serving({"tiny": agent}, {"bins": 100}, token="s3cret") as base:
         client = openai.OpenAI(base_url=f"{base}/v1", api_key="s3cret", max_retries=0)
         assert [model.id for model in client.models.list()] == ["tiny"]
         answer = client.chat.completions.create(model="tiny", messages=EPISODE, temperature=0, max_tokens=100)
@@ -119,7 +119,7 @@ def test_a_whole_episode_by_chat_is_the_one_by_act(tmp_path: Path) -> None:
             return Decision(LANGUAGE.parse(words), words)
 
     messages = [user("goal", seen(0))]
-    with serving(Says(), "tiny") as base:
+    with serving({"tiny": Says()}) as base:
         client = openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0)
         for i in range(1, 5):
             words = client.chat.completions.create(model="tiny", messages=messages).choices[0].message.content
@@ -174,7 +174,7 @@ def test_qwen_agents_own_client_plays_an_episode(tmp_path: Path) -> None:
         "qwen_agent.llm", reason="Qwen-Agent is not installed"
     ).get_chat_model
     agent, messages = Listens(), [{"role": "system", "content": "You are a helpful assistant."}]
-    with serving(agent, "tiny", {"bins": 100}, token="s3cret") as base:
+    with serving({"tiny": agent}, {"bins": 100}, token="s3cret") as base:
         client = get_chat_model(
             {"model": "tiny", "model_type": "qwenvl_oai", "model_server": f"{base}/v1", "api_key": "s3cret"}
         )

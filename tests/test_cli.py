@@ -124,7 +124,7 @@ def uivlm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with serving(Scripted(Finish("complete")), "scripted") as address:
+    with serving({"scripted": Scripted(Finish("complete"))}) as address:
         yield address
 
 
@@ -249,7 +249,7 @@ def test_a_folder_is_not_overwritten(uivlm: Uivlm, small: Path, checkpoint: Path
 
 
 def test_nobody_answers(uivlm: Uivlm) -> None:
-    with serving(Scripted(Finish("complete")), "gone") as gone:
+    with serving({"gone": Scripted(Finish("complete"))}) as gone:
         pass
     assert "uivlm serve" in refused(uivlm("run", "open the clock", "--agent", gone))
     assert "uivlm serve" in refused(uivlm("live", gone, "--goals", "1"))
@@ -406,7 +406,7 @@ def test_show(uivlm: Uivlm, small: Path) -> None:
     ],
 )
 def test_run_on_the_simulated_phone(uivlm: Uivlm, agent: Scripted, limit: int, status: int) -> None:
-    with serving(agent, "scripted") as address:
+    with serving({"scripted": agent}) as address:
         found, out, err = uivlm(
             "run", "go [red]home", "--agent", address, "--limit", str(limit), "--trace", "trace"
         )
@@ -494,7 +494,7 @@ def test_a_run_ends_on_request(signal_name: str, url: str, tmp_path: Path) -> No
     policy = tmp_path / "policy.toml"
     policy.write_text("[safety]\nask_in = []\ncommits = []\nmax_repeats = 100000\nmax_steps = 100000\n")
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    with serving(Scripted(Finish("complete"), 100_000), "slow") as slow:
+    with serving({"slow": Scripted(Finish("complete"), 100_000)}) as slow:
         command[command.index(url)] = slow
         run = subprocess.Popen(
             [*command, "--policy", str(policy)], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE

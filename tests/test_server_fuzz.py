@@ -13,7 +13,7 @@ from uivlm.serving.server import serving
 def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:
     agent = Held()
     agent.let.set()
-    with serving(agent, "tiny", {"bins": 100}) as url:
+    with serving({"tiny": agent}, {"bins": 100}) as url:
         run = subprocess.run(
             [
                 str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json",

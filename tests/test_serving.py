@@ -213,7 +213,7 @@ def test_hostile_histories_get_a_sentence(name):
     with pytest.raises(WireError):
         read_history(body, Pictures())
     agent = ReadsEverything()
-    with TestClient(app(agent, "tiny")) as client:
+    with TestClient(app({"tiny": agent})) as client:
         answer = client.post("/act", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 422
         assert answer.headers["content-type"].startswith("text/plain")
@@ -257,11 +257,10 @@ def test_random_damage_is_only_ever_a_wire_error():
 def test_the_served_agent_decides_as_the_local_one():
     local, remote_end = ReadsEverything(), ReadsEverything()
     kinds = set()
-    with serving(remote_end, "tiny", {"bins": 100}) as url, RemoteAgent(url) as remote:
+    with serving({"tiny": remote_end}, {"bins": 100}) as url, RemoteAgent(url) as remote:
         assert remote.health() == {
             "status": "ok",
             "checkpoint": "tiny",
-            "models": ["tiny"],
             "grammar": {"bins": 100},
         }
         for i in range(40):
@@ -301,7 +300,7 @@ class SpeaksByLength:
 def test_the_loop_cannot_tell_them_apart():
     here, there = Phone(), Phone()
     local = run_episode(SpeaksByLength(), here, "goal", 9)
-    with serving(SpeaksByLength(), "tiny") as url, RemoteAgent(url) as remote:
+    with serving({"tiny": SpeaksByLength()}) as url, RemoteAgent(url) as remote:
         served = run_episode(remote, there, "goal", 9)
         again = run_episode(remote, Phone(), "goal", 9)
     assert (
@@ -316,7 +315,7 @@ def test_the_loop_cannot_tell_them_apart():
 
 
 def test_a_failing_agent_is_one_sentence_without_paths():
-    with serving(Failing(RuntimeError("boom in /home/user/secret/model.py")), "tiny") as url:
+    with serving({"tiny": Failing(RuntimeError("boom in /home/user/secret/model.py"))}) as url:
         answer = httpx.post(
             f"{url}/act",
             content=write_history(any_history(DRAW, 0)),
@@ -334,7 +333,7 @@ def test_a_failing_agent_is_one_sentence_without_paths():
 
 
 def test_other_requests_get_sentences(monkeypatch):
-    with TestClient(app(ReadsEverything(), "tiny")) as client:
+    with TestClient(app({"tiny": ReadsEverything()})) as client:
         for answer, status in (
             (client.get("/act"), 405),
             (client.get("/nothing"), 404),
@@ -364,7 +363,7 @@ def test_the_agent_decides_one_thing_at_a_time():
 
     histories = [any_history(random.Random(i), 1) for i in range(6)]
     answers: dict[int, Decision] = {}
-    with serving(Slow(), "tiny") as url:
+    with serving({"tiny": Slow()}) as url:
 
         def ask(i: int) -> None:
             with RemoteAgent(url) as remote:
@@ -384,7 +383,7 @@ def test_the_agent_decides_one_thing_at_a_time():
 def test_serve_says_its_address_and_ends_with_ctrl_c():
     code = (
         "from uivlm.serving.server import serve; from uivlm.agents.agent import Agent;"
-        "serve(Agent, 'tiny', {'bins': 7}, port=0)"
+        "serve({'tiny': Agent}, {'bins': 7}, port=0)"
     )
     server = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -405,15 +404,15 @@ def test_serve_says_its_address_and_ends_with_ctrl_c():
 def test_a_taken_port_is_one_sentence():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=f"cannot serve at 127.0.0.1:{port}"):
-            serve(ReadsEverything(), "tiny", port=port)
-    with pytest.raises(ValueError, match="cannot serve"):
-        serve(ReadsEverything(), "tiny", port=70_000)
+        with pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1:{port}"):
+            serve({"tiny": ReadsEverything()}, port=port)
+    with pytest.raises(ValueError, match="cannot listen at"):
+        serve({"tiny": ReadsEverything()}, port=70_000)
 
 
 def test_a_server_that_ended_leaves_nothing():
     threads = threading.active_count()
-    with serving(ReadsEverything(), "tiny") as url:
+    with serving({"tiny": ReadsEverything()}) as url:
         httpx.get(f"{url}/health")
     deadline = time.monotonic() + 10  # the workers of the event loop end by themselves, a moment after it
     while threading.active_count() > threads and time.monotonic() < deadline:
@@ -480,7 +479,7 @@ def test_each_screen_is_packed_once(monkeypatch):
     packed = []
     save = Image.Image.save
     monkeypatch.setattr(Image.Image, "save", lambda self, *a, **k: packed.append(1) or save(self, *a, **k))
-    with serving(SpeaksByLength(), "tiny") as url, RemoteAgent(url) as remote:
+    with serving({"tiny": SpeaksByLength()}) as url, RemoteAgent(url) as remote:
         run_episode(remote, Phone(), "goal", 9)
     assert len(packed) == 5
 

@@ -49,14 +49,14 @@ def ready() -> Held:
 
 
 def test_a_token_is_asked_for_everywhere_but_for_health() -> None:
-    with TestClient(app(ready(), "tiny", token="s3cret")) as client:
+    with TestClient(app({"tiny": ready()}, token="s3cret")) as client:
         for brought in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret"}):
             for path in ("/act", "/v1/chat/completions"):
                 assert client.post(path, content=b"{}", headers=JSON | brought).status_code == 401
             for path in ("/metrics", "/v1/models", "/openapi.json", "/nothing"):
                 assert client.get(path, headers=brought).status_code == 401
         assert client.get("/health").status_code == 200
-    with serving(ready(), "tiny", token="s3cret") as url:
+    with serving({"tiny": ready()}, token="s3cret") as url:
         with RemoteAgent(url, token="s3cret") as remote:
             assert remote.act(history()).words == "tap at 0 7"
         with RemoteAgent(url) as remote, pytest.raises(AgentError, match=r"refused \(401\)"):
@@ -65,8 +65,8 @@ def test_a_token_is_asked_for_everywhere_but_for_health() -> None:
 
 def test_without_a_token_it_is_served_to_this_machine_alone() -> None:
     with pytest.raises(ValueError, match="0.0.0.0 can be reached by others"):
-        serve(ready(), "tiny", host="0.0.0.0", port=0)
-    with serving(ready(), "tiny") as url:  # a web page whose name was bent to this address
+        serve({"tiny": ready()}, host="0.0.0.0", port=0)
+    with serving({"tiny": ready()}) as url:  # a web page whose name was bent to this address
         assert httpx.get(f"{url}/health", headers={"host": "evil.example:8000"}).status_code == 400
         assert httpx.get(f"{url}/health", headers={"host": "localhost:8000"}).status_code == 200
 
@@ -75,7 +75,7 @@ def test_too_many_requests_are_told_to_come_again(monkeypatch: pytest.MonkeyPatc
     """Not held up: those that are here are answered."""
     monkeypatch.setattr("uivlm.serving.server.MOST_REQUESTS", 3)
     agent = Held()
-    with serving(agent, "tiny") as url, ThreadPoolExecutor(3) as pool:
+    with serving({"tiny": agent}) as url, ThreadPoolExecutor(3) as pool:
         body = write_history(history())
         waiting = [
             pool.submit(httpx.post, f"{url}/act", content=body, headers=JSON, timeout=20) for _ in range(3)
@@ -101,7 +101,7 @@ def told(url: str) -> dict[str, float]:
 
 
 def test_what_is_counted() -> None:
-    with serving(ready(), "tiny") as url:
+    with serving({"tiny": ready()}) as url:
         with RemoteAgent(url) as remote:
             for steps in (0, 1, 2):
                 remote.act(history(steps))
@@ -118,7 +118,7 @@ def test_what_is_counted() -> None:
 
 def test_a_client_that_goes_away_is_not_thought_of() -> None:
     agent = Held()
-    with serving(agent, "tiny") as url, ThreadPoolExecutor(1) as pool:
+    with serving({"tiny": agent}) as url, ThreadPoolExecutor(1) as pool:
         first = pool.submit(
             httpx.post, f"{url}/act", content=write_history(history()), headers=JSON, timeout=20
         )
@@ -135,7 +135,7 @@ def test_a_client_that_goes_away_is_not_thought_of() -> None:
 def test_a_decision_that_takes_too_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_desk, "ANSWER_S", 0.2)
     agent = Held()
-    with serving(agent, "tiny") as url:
+    with serving({"tiny": agent}) as url:
         answer = httpx.post(f"{url}/act", content=write_history(history()), headers=JSON, timeout=20)
         agent.let.set()
     assert (answer.status_code, answer.text) == (503, "there was no decision within 0.2 seconds")
@@ -149,7 +149,7 @@ def test_a_body_that_does_not_come_is_no_hang(monkeypatch: pytest.MonkeyPatch) -
         time.sleep(1)
         yield b"}"
 
-    with serving(ready(), "tiny") as url:
+    with serving({"tiny": ready()}) as url:
         answer = httpx.post(f"{url}/act", content=slowly(), headers=JSON, timeout=20)
     assert answer.status_code == 408
 
@@ -157,7 +157,7 @@ def test_a_body_that_does_not_come_is_no_hang(monkeypatch: pytest.MonkeyPatch) -
 def test_a_server_that_stops_answers_whom_it_thinks_of_and_tells_the_others() -> None:
     agent = Held()
     with ThreadPoolExecutor(2) as pool:
-        with serving(agent, "tiny") as url:
+        with serving({"tiny": agent}) as url:
 
             def ask() -> Future[httpx.Response]:
                 return pool.submit(
@@ -191,7 +191,7 @@ def test_a_screen_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(httpx.Client, "request", watched)
     past: tuple[Step, ...] = ()
     agent = ready()
-    with serving(agent, "tiny") as url, RemoteAgent(url) as remote:
+    with serving({"tiny": agent}) as url, RemoteAgent(url) as remote:
         for i in range(4):
             now = History("g", past, screen(i, Element(0, 0, 1, 1, str(i))))
             assert remote.act(now).words == f"tap at {i} 7"
@@ -201,7 +201,7 @@ def test_a_screen_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
         remote.act(now)
         assert sent[4:] == [4]
     # another server, which has none of them: it is told so, and all are sent
-    with serving(ready(), "tiny") as other:
+    with serving({"tiny": ready()}) as other:
         remote = RemoteAgent(other)
         remote._known = frozenset(Packed.of(step.screen).sha256 for step in past)
         assert remote.act(now).words == "tap at 3 7"
@@ -263,7 +263,7 @@ def test_all_screens_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_histories_that_wait_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_desk, "MOST_HELD", 3 * weight(screen(0)))
     agent = Held()
-    with serving(agent, "tiny") as url, ThreadPoolExecutor(1) as pool:
+    with serving({"tiny": agent}) as url, ThreadPoolExecutor(1) as pool:
         first = pool.submit(
             httpx.post, f"{url}/act", content=write_history(history(1)), headers=JSON, timeout=20
         )
@@ -304,7 +304,7 @@ def test_a_history_without_a_prompt_is_the_clients_mistake() -> None:
         def act_all(self, histories: Sequence[History]) -> list[Decision]:
             raise HistoryError("the prompt has 9 tokens, the model reads 8")
 
-    with TestClient(app(Reads(), "tiny")) as client:
+    with TestClient(app({"tiny": Reads()})) as client:
         answer = client.post("/act", content=write_history(history()), headers=JSON)
         assert (answer.status_code, answer.text) == (422, "the prompt has 9 tokens, the model reads 8")
 
@@ -315,7 +315,7 @@ def test_json_of_very_many_values_is_refused_unread() -> None:
 
 
 def test_who_hangs_up_within_the_body_is_no_failure_of_ours(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(ready(), "tiny") as url:
+    with serving({"tiny": ready()}) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as line:
             head = f"POST /act HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"
@@ -355,7 +355,7 @@ def test_the_likeliest_decisions_are_told_to_who_asks() -> None:
     agent = Ranks()
     agent.let.set()
     body = write_history(history())
-    with TestClient(app(agent, "tiny")) as client:
+    with TestClient(app({"tiny": agent})) as client:
         plain = client.post("/act", content=body, headers=JSON).json()
         told = client.post("/act?likeliest=3", content=body, headers=JSON).json()
         assert "likeliest" not in plain
@@ -368,14 +368,14 @@ def test_the_likeliest_decisions_are_told_to_who_asks() -> None:
             answer = client.post(f"/act?likeliest={wrong}", content=body, headers=JSON)
             assert answer.status_code == 422
             assert answer.text.startswith("likeliest: ")
-    with TestClient(app(ready(), "tiny")) as client:
+    with TestClient(app({"tiny": ready()})) as client:
         refused = client.post("/act?likeliest=3", content=body, headers=JSON)
         assert (refused.status_code, refused.text[:9]) == (422, "likeliest")
 
 
 def test_who_wants_the_likeliest_is_answered_alone() -> None:
     agent = Ranks()
-    with serving(agent, "tiny") as url, ThreadPoolExecutor(4) as pool:
+    with serving({"tiny": agent}) as url, ThreadPoolExecutor(4) as pool:
         body = write_history(history())
 
         def ask(path: str) -> Future[httpx.Response]:

@@ -160,11 +160,9 @@ def serve(
     from uivlm.recipe import to_dict
     from uivlm.serving.server import serve as run_server
 
-    others = wiring.load_agents(ckpt, keep)
+    agents = wiring.load_agents(ckpt, keep)
     grammar = to_dict(read_recipe(ckpt[0]))["grammar"]
-    token, name = wiring.server_token(), ckpt[0].resolve().name
-    agent = others.pop(name)
-    run_server(agent, name, grammar, host, port, token, lambda url: say(f"serving at {url}"), others)
+    run_server(agents, grammar, host, port, wiring.server_token(), lambda url: say(f"serving at {url}"))
 
 
 @app.command()

@@ -76,7 +76,7 @@ def demo(out: Path, seed: int, episodes: int, test: int, goals: int, console: Co
         summaries = _evaluate({BASE: base, TUNED: tuned}, data, out / "eval")
     with clock.stage("run", f"{goals} unseen goals on a simulated phone: served agent, real adb"):
         agent = wiring.load_agent(tuned)
-        with serving(agent, recipe.name) as url, wiring.open_agent(url) as remote:
+        with serving({recipe.name: agent}) as url, wiring.open_agent(url) as remote:
             results = run_live(remote, wiring.trials(seed, goals), LIMIT, goals, out / "traces")
     rows = _rows(summaries, summarise_live(results), clock.seconds)
     console.print(_table(rows))

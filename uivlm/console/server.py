@@ -17,7 +17,6 @@ import json
 import logging
 import secrets
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -40,12 +39,12 @@ from uivlm.console.steered import NotNowError
 from uivlm.console.view import to_json
 from uivlm.console.walls import Walls
 from uivlm.devices.device import Device, DeviceError
+from uivlm.listening import LOOPBACK, in_thread, listening, url_of
 from uivlm.safety.policy import Policy
 from uivlm.trace_read import Run
 
 log = logging.getLogger(__name__)
 
-HOSTS = ("127.0.0.1", "localhost")
 MOST_BYTES = 64 * 1024  # of a body
 MOST_WATCHERS = 16  # pages that are told of changes
 EVERY_S, BEAT_S = 0.04, 15.0  # how often changes are looked for, and told that there are none
@@ -56,7 +55,7 @@ SCRIPTS = ("page.js", "draw.js", "point.js", "replay.js", "page.css")
 def app(session: Session) -> FastAPI:
     token = secrets.token_urlsafe(32)
     server = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    server.add_middleware(Walls, token=token, hosts=HOSTS)
+    server.add_middleware(Walls, token=token, hosts=LOOPBACK)
     _page(server, token)
     _live(server, session)
     _past(server, session)
@@ -206,29 +205,22 @@ def console(
 ) -> None:
     """The console until Ctrl-C; traces go into `folder`. Port 0 takes a free one; `ready` gets the URL as soon as requests may
     come. ValueError where the policy cannot be kept on this phone, or the address is not this machine's own."""
-    if host not in HOSTS:
+    if host not in LOOPBACK:
         raise ValueError(
             f"{host} can be reached by others, who could then use the phone: leave --host out, and from another machine come "
             f"through ssh -L {port}:127.0.0.1:{port}"
         )
     session = Session(agent, device, policy, folder)
-    with _listening(host, port) as line, suppress(KeyboardInterrupt):
-        ready(_url(line))
+    with listening(host, port) as line, suppress(KeyboardInterrupt):
+        ready(url_of(line))
         _Server(session).run(sockets=[line])
 
 
 @contextmanager
 def consoling(session: Session) -> Iterator[str]:
     """The URL of a console on a free port, in a thread that ends with the block."""
-    with _listening("127.0.0.1", 0) as line:
-        server = _Server(session)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [line]}, name="console")
-        thread.start()
-        try:
-            yield _url(line)
-        finally:
-            server.should_exit = True
-            thread.join()
+    with in_thread(_Server(session), "console") as url:
+        yield url
 
 
 class _Server(uvicorn.Server):
@@ -244,16 +236,3 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await to_thread.run_sync(self.session.close)  # first: it ends the streams that pages wait at
         await super().shutdown(sockets)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port))
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"cannot listen at {host}:{port}: {reason}; choose another --port") from error
-
-
-def _url(line: socket.socket) -> str:
-    host, port = line.getsockname()[:2]
-    return f"http://{host}:{port}"

@@ -32,9 +32,10 @@ Read = TypeVar("Read")
 class Desk:
     """Where requests are read and wait for their decision."""
 
-    def __init__(self, agents: Mapping[str, Agent], first: str) -> None:
+    def __init__(self, agents: Mapping[str, Agent]) -> None:
         self.turns = {name: Turns(agent) for name, agent in agents.items()}
-        self.first, self.pictures, self.counts = first, Pictures(), Counts()
+        self.first = next(iter(agents))
+        self.pictures, self.counts = Pictures(), Counts()
         self.readers, self.held = CapacityLimiter(READERS), 0
 
     def turns_of(self, name: str) -> Turns:

@@ -1,8 +1,8 @@
 """An agent behind HTTP: histories in, decisions out; nothing is kept between two requests but what saves time.
 
     POST /act                   a history -> the decision (`wire.py`); of several agents `?model=NAME` says whose
-    POST /v1/chat/completions   the same as OpenAI's chat (`chat.py`); GET /v1/models names the model
-    GET  /health                {"status": "ok", "checkpoint": name, "models": [names], "grammar": {...}}
+    POST /v1/chat/completions   the same as OpenAI's chat (`chat.py`); GET /v1/models names them
+    GET  /health                {"status": "ok", "checkpoint": name of the first, "grammar": {...}}
     GET  /metrics               counts and times for Prometheus; GET /openapi.json describes it all
 
 Errors are one sentence (plain text; of /v1 in OpenAI's form): 4xx where the request is wrong, 500 where the agent failed, 503 where there is too much to do.
@@ -10,11 +10,9 @@ Errors are one sentence (plain text; of /v1 in OpenAI's form): 4xx where the req
 
 import json
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from types import MappingProxyType
 from typing import Annotated
 
 import uvicorn
@@ -28,6 +26,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Agent, Ranking
+from uivlm.listening import LOOPBACK, in_thread, listening, url_of
 from uivlm.serving.chat import models, read_chat, stream_chat, write_chat
 from uivlm.serving.desk import Desk
 from uivlm.serving.schema import CHAT, DECISION, HISTORY, REFUSED, REFUSED_CHAT, asked
@@ -36,28 +35,23 @@ from uivlm.serving.wire import read_history, write_decision
 
 MOST_REQUESTS = 128  # at once; more are told to come again
 PATHS = frozenset({"/act", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/openapi.json"})
-LOOPBACK = ("127.0.0.1", "localhost")
 Likeliest = Annotated[
     int, Query(ge=0, le=10, description="how many of the likeliest decisions are told, too")
 ]
 Model = Annotated[
     str | None, Query(max_length=200, description="whose decision; left out: the first agent's")
 ]
-NO_OTHERS: Mapping[str, Agent] = MappingProxyType({})
 
 
 def app(
-    agent: Agent,
-    name: str,
+    agents: Mapping[str, Agent],
     grammar: Mapping[str, object] | None = None,
     token: str | None = None,
     hosts: Sequence[str] | None = None,
-    others: Mapping[str, Agent] = NO_OTHERS,
 ) -> FastAPI:
-    """The application of an agent, and of others of the same grammar by their names. `token`: what clients have to bring;
-    `hosts`: the only names by which it is called."""
-    told = dict(grammar or {})
-    desk = Desk({name: agent, **others}, name)
+    """The application of agents of one grammar, by their names; the first answers where none is named. `token`: what clients
+    have to bring; `hosts`: the only names by which it is called."""
+    told, desk = dict(grammar or {}), Desk(agents)
     language = Language(int(str(told["bins"]))) if "bins" in told else Language()
 
     @asynccontextmanager
@@ -66,21 +60,21 @@ def app(
         for turns in desk.turns.values():
             await to_thread.run_sync(turns.close)
 
-    server = FastAPI(title=f"uivlm {name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+    server = FastAPI(title=f"uivlm {desk.first}", docs_url=None, redoc_url=None, lifespan=lifespan)
     if hosts is not None:  # a web page whose name was bent to this address says its own name
         server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     server.add_middleware(Walls, counts=desk.counts, paths=PATHS, token=token, most=MOST_REQUESTS)
 
-    _look(server, desk, name, told)
+    _look(server, desk, told)
     _ask(server, desk, language)
     server.state.turns = tuple(desk.turns.values())
     _refuse_in_a_sentence(server)
     return server
 
 
-def _look(server: FastAPI, desk: Desk, name: str, grammar: Mapping[str, object]) -> None:
+def _look(server: FastAPI, desk: Desk, grammar: Mapping[str, object]) -> None:
     """What asks the agent nothing."""
-    health = json.dumps({"status": "ok", "checkpoint": name, "models": list(desk.turns), "grammar": grammar})
+    health = json.dumps({"status": "ok", "checkpoint": desk.first, "grammar": grammar})
     since = int(time.time())
 
     @server.get("/health", responses={500: REFUSED[500]})
@@ -141,14 +135,12 @@ def _refuse_in_a_sentence(server: FastAPI) -> None:
 
 
 def serve(
-    agent: Agent,
-    name: str,
+    agents: Mapping[str, Agent],
     grammar: Mapping[str, object] | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
     ready: Callable[[str], None] | None = None,
-    others: Mapping[str, Agent] = NO_OTHERS,
 ) -> None:
     """Serve until Ctrl-C. Port 0 takes a free one; `ready` gets the URL as soon as requests may come.
 
@@ -159,10 +151,10 @@ def serve(
             f"{host} can be reached by others, who could then ask this agent: set UIVLM_TOKEN to a secret that clients have to "
             "bring, or leave --host out"
         )
-    with _listening(host, port) as line, suppress(KeyboardInterrupt):
-        (ready or _announce)(_url(line))
+    with listening(host, port) as line, suppress(KeyboardInterrupt):
+        (ready or _announce)(url_of(line))
         hosts = LOOPBACK if host in LOOPBACK else None
-        _uvicorn(app(agent, name, grammar, token, hosts, others)).run(sockets=[line])
+        _uvicorn(app(agents, grammar, token, hosts)).run(sockets=[line])
 
 
 def _announce(url: str) -> None:
@@ -171,22 +163,11 @@ def _announce(url: str) -> None:
 
 @contextmanager
 def serving(
-    agent: Agent,
-    name: str,
-    grammar: Mapping[str, object] | None = None,
-    token: str | None = None,
-    others: Mapping[str, Agent] = NO_OTHERS,
+    agents: Mapping[str, Agent], grammar: Mapping[str, object] | None = None, token: str | None = None
 ) -> Iterator[str]:
     """The URL of a server on a free port, in a thread that ends with the block."""
-    with _listening("127.0.0.1", 0) as line:
-        server = _uvicorn(app(agent, name, grammar, token, LOOPBACK, others))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [line]}, name="serving")
-        thread.start()
-        try:
-            yield _url(line)
-        finally:
-            server.should_exit = True
-            thread.join()
+    with in_thread(_uvicorn(app(agents, grammar, token, LOOPBACK)), "serving") as url:
+        yield url
 
 
 class _Server(uvicorn.Server):
@@ -200,16 +181,3 @@ def _uvicorn(server: FastAPI) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=5, server_header=False)
     )
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), backlog=256)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"cannot serve at {host}:{port}: {reason}; choose another --port") from error
-
-
-def _url(line: socket.socket) -> str:
-    host, port = line.getsockname()[:2]
-    return f"http://{host}:{port}"
