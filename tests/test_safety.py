@@ -483,3 +483,32 @@ def test_a_real_app_is_left_alone() -> None:
     assert "sim.messages was in front" in outcome.message
     outcome, reached = solved("message", Policy(allow=("sim.*",), commits=()))
     assert (outcome.status, reached) == ("complete", True), outcome.message
+
+
+def test_what_was_confirmed_is_not_done_on_another_screen() -> None:
+    """While a person thinks, the phone may move on: a call comes in, a dialog opens."""
+    phone = Phone(elements=[button("Send")])
+
+    class Slow(Beside):
+        def answer(self, proposal: Proposal) -> Any:
+            if len(self.asked) == 0:
+                phone.pixels = phone.pixels[::-1].copy()
+            return super().answer(proposal)
+
+    person, agent = Slow("yes"), Says(TAP, TAP, DONE)
+    assert run(phone, Policy(), agent, person).status == "complete"
+    assert len(person.asked) == 2, "it looked anew, and asked anew"
+    assert len(phone.gestures) == 1
+    assert (agent.histories[1].screen.pixels == person.asked[1].screen.pixels).all()
+
+
+def test_an_app_that_came_to_the_front_meanwhile_is_left_alone() -> None:
+    phone = Phone(["app.one"], elements=[button("Send")])
+
+    class Slow(Beside):
+        def answer(self, proposal: Proposal) -> Any:
+            phone.apps[0] = "com.bank.app"
+            return super().answer(proposal)
+
+    outcome = run(phone, Policy(deny=("com.bank.*",)), Says(TAP, DONE), Slow("yes"))
+    assert (outcome.status, phone.gestures) == ("denied", [])

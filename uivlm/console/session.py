@@ -17,16 +17,16 @@ from uivlm.actions.action import Action, Status
 from uivlm.actions.gesture import gesture
 from uivlm.agents.agent import Agent
 from uivlm.console.demonstration import Demonstration
-from uivlm.console.hand import Hand
 from uivlm.console.steered import NotNowError, Pace, Steered
 from uivlm.console.view import Board, Phase, View
 from uivlm.devices.device import Device, DeviceError
-from uivlm.episode import Screen, Step
+from uivlm.episode import Step
 from uivlm.loop import Unseen, run_episode
 from uivlm.safety.guard import Guard
 from uivlm.safety.person import Nobody
 from uivlm.safety.policy import Policy
-from uivlm.safety.secret import open_secrets
+from uivlm.safety.secret import open_secrets, without
+from uivlm.safety.veil import Veil
 from uivlm.trace import Trace
 from uivlm.trace_read import By
 
@@ -44,7 +44,7 @@ class Session:
         Guard(device, policy, Nobody(), Unseen())  # rules that cannot be kept on this phone are known at once
         self.agent, self.device, self.policy, self.traces = agent, device, policy, traces
         self.pace = pace or Pace()
-        self.hand = Hand(device, open_secrets(policy))
+        self.hand = Veil(device, open_secrets(policy))
         self.board = Board()
         self.closed = False
         self._on: Steered | Demonstration | None = None
@@ -128,13 +128,13 @@ class Session:
             if screen is None or number != self.view.num_screens:
                 raise NotNowError("the screen has changed since: look at it again")
             assert on is not None, "somebody has the phone"
-            shown = self.hand.hidden(action)  # as page, model and trace may see it
+            shown = without(action, self.hand.secrets)  # as page, model and trace may see it
             done, told = (gesture(one, *screen.pixels.shape[:2]) for one in (action, shown))
             assert done is not None, "a finish is no gesture"
             assert told is not None, "nor is it hidden"
             began = time.perf_counter()
             with self._surely():
-                self.hand.do(done)
+                self.hand.perform(done)
                 on.did(Step(screen, shown), told, (time.perf_counter() - began) * 1000)
             self._look()
 
@@ -193,7 +193,7 @@ class Session:
 
     def _look(self) -> None:
         with self._surely():
-            screen: Screen = self.hand.look()
+            screen = self.hand.screen()
         self.board.show_screen(screen)
 
     @contextmanager

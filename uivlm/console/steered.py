@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from uivlm.actions.gesture import Gesture, Keys
+from uivlm.actions.gesture import Gesture
 from uivlm.agents.agent import Decision
 from uivlm.console.view import Board, Next, what
 from uivlm.devices.device import DeviceError
@@ -15,7 +15,7 @@ from uivlm.episode import Screen, Step
 from uivlm.loop import Witness
 from uivlm.safety.halt import Halt, HaltEnding
 from uivlm.safety.person import Answer, Proposal
-from uivlm.safety.secret import Secrets
+from uivlm.safety.secret import Secrets, without
 
 
 class NotNowError(ValueError):
@@ -116,8 +116,7 @@ class Steered:
         wanted, said = proposal.gesture, self._decision
         if wanted is None or said is None:
             return Next(self._asked, "", "", None, None, wanted, proposal.reasons)
-        if isinstance(wanted, Keys):
-            wanted = Keys(self.secrets.hidden(wanted.text))
+        wanted = without(wanted, self.secrets)
         sure = (said.confidence, said.kind_confidence)
         return Next(self._asked, what(said.action), said.words, *sure, wanted, proposal.reasons)
 

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uivlm.actions.action import Type
 from uivlm.actions.gesture import Gesture, Keys, Touch
-from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Decision
 from uivlm.devices.device import Device, Telling
 from uivlm.episode import Screen
@@ -25,7 +23,8 @@ from uivlm.safety.deed import committing
 from uivlm.safety.halt import Halt, TakenOver
 from uivlm.safety.person import Person, Proposal
 from uivlm.safety.policy import Policy
-from uivlm.safety.secret import SecretError, covered, open_secrets
+from uivlm.safety.secret import SecretError, open_secrets, without
+from uivlm.safety.veil import UncoveredError, Veil
 
 EDGE = 0.06  # top and bottom share of a screen that a secure window leaves: the bars
 BLACK = 4  # grey levels: nothing brighter is on a black screen
@@ -44,8 +43,9 @@ class Guard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.telling = _telling(device, policy)
-        self.device, self.policy, self.person, self.witness = device, policy, person, witness
+        self.policy, self.person, self.witness = policy, person, witness
         self.secrets = open_secrets(policy)
+        self.veil = Veil(device, self.secrets)
         self._clock, self._began = clock, clock()
         self._seen: Screen | None = None
         self._decision: Decision | None = None
@@ -55,7 +55,7 @@ class Guard:
 
     def screen(self) -> Screen:
         self._check()
-        while is_black(screen := self._covered(self.device.screen())):
+        while is_black(screen := self._look()):
             self._hand_over(screen, "the screen is black: a secure page, or the phone is asleep")
             self._check()
         self._seen = screen
@@ -64,14 +64,26 @@ class Guard:
     def perform(self, gesture: Gesture) -> None:
         assert self._seen is not None, "a gesture before any screen"
         self._check()
-        state = (_look(self._seen), _coarse(gesture, self._seen))
+        state = (_afar(self._seen), _coarse(gesture, self._seen))
         if self._done[state] >= self.policy.max_repeats:
             raise Halt("stuck", f"the same gesture was done {self._done[state]} times on the same screen")
         reasons = (*self._place("before"), *self._doubts(), *self._deeds(self._seen, gesture))
         self._ask(Proposal(self._seen, self._decision, gesture, reasons))
         self._check()
+        self._place("before")  # the answer may have taken its time
+        if reasons and _afar(self._look()) != state[0]:
+            raise TakenOver  # what was confirmed is not there any more: the agent looks anew
         self._done[state] += 1
-        self.device.perform(self._filled(gesture))
+        try:
+            self.veil.perform(gesture)
+        except SecretError as error:
+            raise Halt("denied", str(error)) from None
+
+    def _look(self) -> Screen:
+        try:
+            return self.veil.screen()
+        except UncoveredError as error:
+            raise Halt("handed over", str(error)) from None
 
     def _check(self) -> None:
         """Has the run to end?"""
@@ -142,26 +154,6 @@ class Guard:
             case steps:
                 raise TakenOver(steps)
 
-    # -- secrets --------------------------------------------------------------------------------------------
-
-    def _filled(self, gesture: Gesture) -> Gesture:
-        if not isinstance(gesture, Keys):
-            return gesture
-        try:
-            return Keys(self.secrets.filled(gesture.text))
-        except SecretError as error:
-            raise Halt("denied", str(error)) from None
-
-    def _covered(self, screen: Screen) -> Screen:
-        if not (self.secrets.values or self.secrets.patterns):
-            return screen
-        elements = None if self.telling is None else self.telling.elements()
-        if elements is None:
-            raise Halt(
-                "handed over", "what stands on the screen cannot be told, so secrets on it cannot be covered"
-            )
-        return covered(screen, elements, self.secrets)
-
     # -- a witness ------------------------------------------------------------------------------------------
 
     def saw(self, t: int, screen: Screen, ms: float) -> None:
@@ -169,21 +161,12 @@ class Guard:
 
     def decided(self, t: int, decision: Decision, ms: float) -> None:
         self._decision = decision
-        action = decision.action
-        match action:
-            case Type(text):
-                action = Type(self.secrets.hidden(text))
-            case NotAnAction(words, reason):
-                action = NotAnAction(self.secrets.hidden(words), self.secrets.hidden(reason))
-        self.witness.decided(
-            t, replace(decision, action=action, words=self.secrets.hidden(decision.words)), ms
-        )
+        action, words = without(decision.action, self.secrets), self.secrets.hidden(decision.words)
+        self.witness.decided(t, replace(decision, action=action, words=words), ms)
 
     def performed(self, t: int, done: Gesture | None, ms: float, by_hand: bool = False) -> None:
         self._decision = None
-        if isinstance(done, Keys):
-            done = Keys(self.secrets.hidden(done.text))
-        self.witness.performed(t, done, ms, by_hand)
+        self.witness.performed(t, None if done is None else without(done, self.secrets), ms, by_hand)
         if done is not None and not by_hand:
             self._place("after")
 
@@ -211,7 +194,7 @@ def _named(app: str, packages: tuple[str, ...]) -> bool:
     return any(fnmatchcase(app, package) for package in packages)
 
 
-def _look(screen: Screen) -> str:
+def _afar(screen: Screen) -> str:
     """A screen as it looks from afar, without its bars: a caret or a clock makes no other one."""
     height = screen.pixels.shape[0]
     far = screen.pixels[int(EDGE * height) :: 8, ::8] >> 5

@@ -16,7 +16,7 @@ class Halt(Exception):  # noqa: N818 - it ends a run, and is no error
 
 
 class TakenOver(Exception):  # noqa: N818 - no error either
-    """Instead of the gesture that was proposed, a person did these steps (perhaps none that we saw)."""
+    """Instead of the gesture that was proposed, a person did these steps; none that we saw, or the phone moved on: look anew."""
 
     def __init__(self, steps: tuple[Step, ...] = ()) -> None:
         super().__init__(f"a person did {len(steps)} steps")

@@ -7,15 +7,20 @@ then stands on a screen, the screen is covered before anybody looks.
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
+from uivlm.actions.action import Action, Type
+from uivlm.actions.gesture import Gesture, Keys
+from uivlm.actions.language import NotAnAction
 from uivlm.episode import Element, Screen
 from uivlm.safety.policy import Policy
 
 REFERENCE = re.compile(r"\{secret:([a-z][a-z0-9_]*)\}")
 COVER = 96  # grey of what is covered
+Shown = TypeVar("Shown", bound=Action | NotAnAction | Gesture)
 
 
 class SecretError(ValueError):
@@ -46,6 +51,15 @@ class Secrets:
         for pattern in self.patterns:
             text = pattern.sub("[redacted]", text)
         return text
+
+
+def without(thing: Shown, secrets: Secrets) -> Shown:
+    """An action, words that are none, or a gesture, as model and trace may see it."""
+    if isinstance(thing, Type | Keys):
+        return replace(thing, text=secrets.hidden(thing.text))
+    if isinstance(thing, NotAnAction):
+        return replace(thing, words=secrets.hidden(thing.words), reason=secrets.hidden(thing.reason))
+    return thing
 
 
 def open_secrets(policy: Policy) -> Secrets:
