@@ -20,18 +20,6 @@ from uivlm.devices.sim.adbd import serve
 from uivlm.devices.sim.faults import Faults
 
 
-@pytest.fixture(scope="module")
-def adb():
-    with own_server() as server:
-        yield server
-
-
-@pytest.fixture
-def wired(adb):
-    with phone_on(adb) as (device, phone, shell):
-        yield device, phone, shell
-
-
 def test_it_is_a_device_that_tells(wired):
     assert isinstance(wired[0], Telling)
 

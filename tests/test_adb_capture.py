@@ -14,7 +14,6 @@ from phones import FakePhone, phone_on
 
 from uivlm.actions.gesture import Button
 from uivlm.devices.adb import AdbDevice
-from uivlm.devices.adb_server import own_server
 from uivlm.devices.capture import COMMANDS, BadFrameError, from_png, from_raw
 from uivlm.devices.device import DeviceError
 from uivlm.devices.settle import AT_ONCE, Settle, is_still, still_frame
@@ -24,18 +23,6 @@ from uivlm.episode import Screen
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (40, 30, 3), dtype=np.uint8)
 RGBA = np.dstack([PIXELS, np.full((40, 30), 255, np.uint8)]).tobytes()
-
-
-@pytest.fixture(scope="module")
-def adb():
-    with own_server() as server:
-        yield server
-
-
-@pytest.fixture
-def wired(adb):
-    with phone_on(adb) as (device, phone, shell):
-        yield device, phone, shell
 
 
 def png(pixels: np.ndarray = PIXELS) -> bytes:

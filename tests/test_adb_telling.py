@@ -8,7 +8,6 @@ from phones import FakePhone, phone_on
 
 from uivlm.actions.gesture import Button
 from uivlm.devices.adb import TRANSITION_TRIES, AdbDevice
-from uivlm.devices.adb_server import own_server
 from uivlm.devices.device import DeviceError
 from uivlm.devices.foreground import focused, focused_app, resumed, shown_size
 from uivlm.devices.settle import AT_ONCE
@@ -17,12 +16,6 @@ from uivlm.devices.sim.phone import Phone
 from uivlm.devices.sim.shell import Shell
 from uivlm.devices.ui_tree import MOST_ELEMENTS, MOST_TEXT, elements_in
 from uivlm.episode import Element, Screen
-
-
-@pytest.fixture(scope="module")
-def adb():
-    with own_server() as server:
-        yield server
 
 
 @pytest.fixture

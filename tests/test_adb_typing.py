@@ -16,7 +16,6 @@ from phones import phone_on
 from uivlm.actions.gesture import Keys
 from uivlm.devices.adb import AdbDevice
 from uivlm.devices.adb_link import Link, quoted
-from uivlm.devices.adb_server import own_server
 from uivlm.devices.device import DeviceError
 from uivlm.devices.settle import AT_ONCE
 from uivlm.devices.sim.faults import Faults
@@ -101,18 +100,6 @@ FRAGMENTS = (
         "😀",
     ),
 )
-
-
-@pytest.fixture(scope="module")
-def adb():
-    with own_server() as server:
-        yield server
-
-
-@pytest.fixture
-def wired(adb):
-    with phone_on(adb) as (device, phone, shell):
-        yield device, phone, shell
 
 
 def texts(seed: int, number: int) -> list[str]:

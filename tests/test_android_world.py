@@ -21,7 +21,7 @@ from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import AgentError, Decision
 from uivlm.android_world import android_world_agent, json_action
-from uivlm.devices.adb_server import Adb, own_server
+from uivlm.devices.adb_server import Adb
 from uivlm.devices.sim.expert import record
 from uivlm.devices.sim.phone import Phone
 from uivlm.devices.sim.tasks import new_phone, succeeded, task
@@ -40,12 +40,6 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         for name, module in stand_in.modules().items():
             monkeypatch.setitem(sys.modules, name, module)
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def adb() -> Iterator[Adb]:
-    with own_server() as server:
-        yield server
 
 
 class StandInController:

@@ -21,12 +21,6 @@ from uivlm.devices.sim.shell import LATIN_KEYBOARD
 from uivlm.doctor import ANIMATIONS, Finding, doctor, examine, server_version
 
 
-@pytest.fixture(scope="module")
-def adb():
-    with own_server() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch):
     """No adb but ours on the PATH, no settings of the user's."""

@@ -51,12 +51,6 @@ DONE = [  # of them, on the phone
 ]
 
 
-@pytest.fixture(scope="module")
-def adb():
-    with own_server() as server:
-        yield server
-
-
 class Agent:
     """Says the actions one after the other; before each it may do something to the phone."""
 

@@ -15,7 +15,7 @@ pytest.importorskip("adbutils", reason="adb comes in adbutils' wheel")
 from uivlm.actions.action import Finish, Press, Type
 from uivlm.agents.agent import AgentError
 from uivlm.agents.replay import ReplayAgent, drift
-from uivlm.devices.adb_server import Adb, own_server
+from uivlm.devices.adb_server import Adb
 from uivlm.devices.device import Device
 from uivlm.devices.sim.expert import record
 from uivlm.devices.sim.phone import Phone
@@ -26,12 +26,6 @@ from uivlm.safety.halt import Halt
 from uivlm.trace import Trace
 from uivlm.trace_read import Run, read_trace
 from uivlm.wiring import simulated
-
-
-@pytest.fixture(scope="module")
-def adb() -> Iterator[Adb]:
-    with own_server() as server:
-        yield server
 
 
 @contextmanager
