@@ -12,8 +12,11 @@ import torch
 import torch.distributed
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from uivlm.sentences.encode import IGNORE
+
+STEADY = 8  # rows a thread: of fewer, MKL's products are rounded otherwise, and company would change a sentence's logits
 
 
 def splice(embeds_BTD: Tensor, places_BT: Tensor, tokens_VD: Tensor | None) -> Tensor:
@@ -34,7 +37,9 @@ def wanted_logits(head: nn.Module, hidden_BTD: Tensor, labels_BT: Tensor | None,
     [trained tokens, vocabulary]."""
     if labels_BT is None:
         return cast(Tensor, head(hidden_BTD[:, -keep:]))
-    return cast(Tensor, head(hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]))
+    trained = hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]
+    few = torch.get_num_threads() * STEADY - len(trained) if trained.device.type == "cpu" else 0
+    return cast(Tensor, head(functional.pad(trained, (0, 0, 0, max(0, few)))))[: len(trained)]
 
 
 def restarted(lengths: Tensor) -> Tensor:
