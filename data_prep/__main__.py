@@ -32,7 +32,7 @@ from data_prep.tokens import Counter, count, counters
 from data_prep.work import Work, discard, opened, publish, read_json, write_json
 from data_prep.write import fingerprint, plan_files, write_file
 from uivlm.actions.language import Language
-from uivlm.engine import Engine, in_order
+from uivlm.engine import Crew, Engine, crew
 from uivlm.sentences.store import FORMAT, META, VERSION
 
 REPORT = "report.json"
@@ -114,7 +114,8 @@ def prepare(
         if not work.whole.exists():
             with Progress(console=errors, transient=True) as progress:
                 try:
-                    _make(_Run(work, progress, workers, engine), parts, str(source), settings, models)
+                    with crew(workers, engine) as hands:
+                        _make(_Run(work, progress, hands), parts, str(source), settings, models)
                 except ValueError:
                     discard(work)
                     raise
@@ -128,15 +129,15 @@ class _Run:
 
     work: Work
     progress: Progress
-    workers: int
-    engine: Engine
+    hands: Crew
 
     def each(
         self, name: str, do: Callable[[Any], Result], jobs: Iterable[Any], count: int
     ) -> Generator[Result]:
         """`do(job)` for each job, in order, under a progress bar."""
         bar = self.progress.add_task(name, total=count)
-        with closing(in_order(do, jobs, max(1, min(self.workers, count)), self.engine)) as results:
+        hands = self.hands if count > 1 else Crew()  # nobody is started for one job
+        with closing(hands.in_order(do, jobs)) as results:
             for result in results:
                 self.progress.advance(bar)
                 yield result

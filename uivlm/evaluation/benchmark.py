@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from uivlm.actions.action import Finish
 from uivlm.actions.language import NotAnAction
 from uivlm.agents.agent import Agent, Decision, SideBySide
-from uivlm.engine import Engine, in_order
+from uivlm.engine import Engine, crew
 from uivlm.episode import Episode, History, Step
 from uivlm.evaluation.verdict import VERSION, Verdict, from_row, judge, to_row
 from uivlm.sentences.store import Episodes
@@ -100,12 +100,13 @@ def run(
     _write(unfinished, [told, *(to_row(verdict) for part in done.values() for verdict in part)])
     columns = (TextColumn("eval"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with (
+        crew(workers, engine) as hands,
         unfinished.open("a", encoding="ascii") as rows,
         Progress(*columns, TimeRemainingColumn(), console=console or Console(stderr=True)) as progress,
     ):
         bar = progress.add_task("", total=sum(lengths), completed=sum(map(len, done.values())))
         right = sum(verdict.correct for part in done.values() for verdict in part)
-        for group, verdicts in zip(missing, in_order(work, jobs, workers, engine), strict=True):
+        for group, verdicts in zip(missing, hands.in_order(work, jobs), strict=True):
             if len(verdicts) != (number := sum(lengths[i] for i in group)):
                 raise ValueError(
                     f"episodes {group.start} to {group.stop - 1} have {len(verdicts)} steps where {number} were counted "
