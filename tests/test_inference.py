@@ -314,7 +314,8 @@ def test_the_context_is_never_exceeded(saved: Saved, tmp_path: Path) -> None:
 
 
 def test_the_agent_decides_what_the_predictor_says(loaded: Loaded) -> None:
-    agent, of = VlmAgent(Predictor(loaded, LIMIT)), episode(4, 3)
+    predictor = Predictor(loaded, LIMIT)
+    agent, of = VlmAgent(predictor), episode(4, 3)
     agent.reset()
     for t in range(3):
         decision = agent.act(of.history(t))
@@ -465,14 +466,15 @@ def test_another_grammar_is_refused(saved: Saved) -> None:
 
 def test_a_reset_keeps_what_saves_reading(loaded: Loaded) -> None:
     """A server resets before each request: no request knows of another, but its prompt's beginning is not read again."""
-    agent, of = VlmAgent(Predictor(loaded, LIMIT)), episode(4, 3)
+    predictor = Predictor(loaded, LIMIT)
+    agent, of = VlmAgent(predictor), episode(4, 3)
     agent.act(of.history(1))
     agent.reset()
-    assert agent.predictor.kept.latest
-    assert agent.predictor.features.kept
+    assert predictor.kept.latest
+    assert predictor.features.kept
     agent.forget()
-    assert not agent.predictor.kept.latest
-    assert not agent.predictor.features.kept
+    assert not predictor.kept.latest
+    assert not predictor.features.kept
 
 
 def test_a_bound_answer_stays_within_its_room(loaded: Loaded) -> None:

@@ -24,6 +24,7 @@ from uivlm.options import (
     say,
     screen,
 )
+from uivlm.wiring import Serving
 
 if TYPE_CHECKING:
     from uivlm.recipe import Recipe
@@ -153,6 +154,10 @@ def serve(
     keep: Annotated[
         int, typer.Option(min=1, help="Conversations kept in memory, to read only what is new.")
     ] = 8,
+    engine: Annotated[
+        Serving,
+        typer.Option(help="What computes the answers: the project's own, or vLLM (Qwen2-VL and later)."),
+    ] = "own",
 ) -> None:
     """Put the agents of checkpoints behind HTTP, until Ctrl-C. The first answers where no model is named."""
     from uivlm import wiring
@@ -160,7 +165,7 @@ def serve(
     from uivlm.recipe import to_dict
     from uivlm.serving.server import serve as run_server
 
-    agents = wiring.load_agents(ckpt, keep)
+    agents = wiring.load_agents(ckpt, keep, engine)
     grammar = to_dict(read_recipe(ckpt[0]))["grammar"]
     run_server(agents, grammar, host, port, wiring.server_token(), lambda url: say(f"serving at {url}"))
 

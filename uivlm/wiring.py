@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from uivlm.agents.agent import Agent
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from uivlm.safety.policy import Policy
 
 Say = Callable[[str], None]
+Serving = Literal["own", "vllm"]  # the engine that computes answers: the project's, or vLLM
 SEEDS = 1_000_000  # task seeds that belong to one --seed, as in data_prep.simulate
 VERDICTS, PAGE, CARD, INDEX = "verdicts.jsonl", "report.html", "card.json", "index.html"
 
@@ -55,24 +56,30 @@ def server_token() -> str | None:
 
 def load_agent(checkpoint: Path, together: int = 1, bound: bool = True) -> "Agent":
     """The agent of a checkpoint folder, for so many conversations side by side; `bound`: it can say nothing but actions."""
-    from uivlm.agents.vlm import VlmAgent
+    from uivlm.agents.vlm import RankingVlmAgent
     from uivlm.inference.load import load
     from uivlm.inference.predict import CONVERSATIONS, Predictor
 
-    return VlmAgent(Predictor(load(checkpoint), kept=max(CONVERSATIONS, together), bound=bound))
+    return RankingVlmAgent(Predictor(load(checkpoint), kept=max(CONVERSATIONS, together), bound=bound))
 
 
-def load_agents(checkpoints: Sequence[Path], together: int) -> "dict[str, Agent]":
+def load_agents(checkpoints: Sequence[Path], together: int, engine: Serving = "own") -> "dict[str, Agent]":
     """The agents of one checkpoint, or of several over one base, by their folders' names."""
-    from uivlm.agents.vlm import VlmAgent
+    if engine == "vllm":
+        from uivlm.agents.vlm import VlmAgent
+        from uivlm.inference import vllm
+
+        return {name: VlmAgent(one) for name, one in vllm.load(checkpoints).items()}
+    if len(checkpoints) == 1:
+        return {checkpoints[0].resolve().name: load_agent(checkpoints[0], together)}
+    from uivlm.agents.vlm import RankingVlmAgent
     from uivlm.inference.load import load_beside
     from uivlm.inference.predict import CONVERSATIONS, Predictor
 
-    if len(checkpoints) == 1:
-        return {checkpoints[0].resolve().name: load_agent(checkpoints[0], together)}
     kept = max(CONVERSATIONS, together)
     return {
-        one.name: VlmAgent(Predictor(one, kept=kept, bound=True)) for one in load_beside(list(checkpoints))
+        one.name: RankingVlmAgent(Predictor(one, kept=kept, bound=True))
+        for one in load_beside(list(checkpoints))
     }
 
 

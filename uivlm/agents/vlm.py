@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from uivlm.agents.agent import Decision
 from uivlm.episode import History
-from uivlm.inference.predict import Answer, Predictor
+from uivlm.inference.answer import Answer, Engine
+from uivlm.inference.predict import Predictor
 
 
 class VlmAgent:
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
     def reset(self) -> None:
         pass  # there is no plan to forget; what is kept changes the cost alone
@@ -18,13 +19,21 @@ class VlmAgent:
         return self.act_all([history])[0]
 
     def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [_decision(answer) for answer in self.predictor.predict_all(histories)]
+        return [_decision(answer) for answer in self.engine.predict_all(histories)]
+
+    def forget(self) -> None:
+        self.engine.forget()
+
+
+class RankingVlmAgent(VlmAgent):
+    """On the project's own engine, which can tell what else might have been done."""
+
+    def __init__(self, engine: Predictor) -> None:
+        super().__init__(engine)
+        self.predictor = engine
 
     def rank(self, history: History, most: int) -> list[Decision]:
         return [_decision(answer) for answer in self.predictor.rank(history, most)]
-
-    def forget(self) -> None:
-        self.predictor.forget()
 
 
 def _decision(answer: Answer) -> Decision:

@@ -61,6 +61,16 @@ class Bound:
         over = told == follow and not self._goes_on(told)
         return tokens[len(said) : end], over
 
+    def follows(self, said: Sequence[int], chances: Tensor) -> int:
+        """The token that comes after these, chosen by probabilities [vocabulary] or because it must follow: for whoever takes one at a
+        time."""
+        whole: list[int] = []
+        while len(whole) < len(said):
+            whole.append(said[len(whole)])
+            forced, over = self.forced(whole)
+            whole += [*forced, *([self.reader.end] if over else [])]
+        return whole[len(said)] if len(whole) > len(said) else self.next(said, chances)
+
     def _may(self, said: Sequence[int], before: str, token: int) -> bool:
         if token == self.reader.end:
             return not isinstance(self.language.parse(before), NotAnAction)

@@ -42,23 +42,29 @@ def load(folder: str | Path, asked: Grammar | None = None) -> Loaded:
 
 
 def load_beside(folders: Sequence[Path]) -> list[Loaded]:
-    """Several checkpoints' models, whose base is in memory once. ValueError where they are not adapters of one base and
-    grammar, or share a name."""
-    recipes_ = [read_recipe(folder) for folder in folders]
+    """Several checkpoints' models, whose base is in memory once; refused as by `same_base`."""
+    recipes_ = same_base(folders)
+    made = tune.load_beside(recipes_[0], folders)
+    return [_loaded(*one, recipe, root) for one, recipe, root in zip(made, recipes_, folders, strict=True)]
+
+
+def same_base(folders: Sequence[Path]) -> list[recipes.Recipe]:
+    """Recipes of checkpoints that can be served side by side. ValueError where they are not adapters of one base and grammar, or
+    share a name; one alone may be anything."""
+    told = [read_recipe(folder) for folder in folders]
     names = [folder.resolve().name for folder in folders]
-    for folder, recipe, name in zip(folders, recipes_, names, strict=True):
-        if recipe.model.lora is None:
+    for folder, recipe, name in zip(folders, told, names, strict=True):
+        if recipe.model.lora is None and len(folders) > 1:
             raise ValueError(
                 f"the checkpoint {folder} is a whole model: only adapters share a base, serve it alone"
             )
-        if _base(recipe) != _base(recipes_[0]):
+        if _base(recipe) != _base(told[0]):
             raise ValueError(
                 f"the checkpoint {folder} is of another base or grammar than {folders[0]}: serve each alone"
             )
         if names.count(name) > 1:
             raise ValueError(f"{names.count(name)} checkpoints are called {name!r}: rename their folders")
-    made = tune.load_beside(recipes_[0], folders)
-    return [_loaded(*one, recipe, root) for one, recipe, root in zip(made, recipes_, folders, strict=True)]
+    return told
 
 
 def _base(recipe: recipes.Recipe) -> tuple[object, ...]:

@@ -1,31 +1,26 @@
-"""Histories become actions: prompts, greedy words until the end token, and what the words say.
+"""The project's own engine: histories become actions by greedy words until the end token.
 
-In: a History, or several that are answered together. Out: the words, the Action they say (or NotAnAction), and how sure the
-model was. A predictor that is `bound` says nothing but actions: of all tokens that may go on with an action's words it takes the
-likeliest, what can only go on in one way is not asked for, and a typed text that grows too long is closed.
+In: a History, or several that are answered together. Out: their answers. A predictor that is `bound` says nothing but actions: of all
+tokens that may go on with an action's words it takes the likeliest, what can only go on in one way is not asked for, and a typed text
+that grows too long is closed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from uivlm.actions.action import Action
-from uivlm.actions.beginning import ended, kind_is_told
-from uivlm.actions.language import TEXT_OPEN, NotAnAction
-from uivlm.episode import History, HistoryError
+from uivlm.episode import History
+from uivlm.inference.answer import LIMIT, Answer, Saying, asked, take, told
 from uivlm.inference.bound import Bound
 from uivlm.inference.cache import SCREENS, Conversation, Features, Kept, Key, Reading, screen_key
 from uivlm.inference.likeliest import likeliest
 from uivlm.inference.load import Loaded
-from uivlm.sentences.encode import encode
 from uivlm.sentences.sentence import Picture
 
-LIMIT = 128  # tokens of one answer; only typed text comes near
 CONVERSATIONS = 2  # kept, if not more are wanted
 
 
@@ -36,27 +31,6 @@ class _Prompt:
     ids: list[int]
     keys: list[Key]
     screens: list[tuple[Picture, bytes, int, int]]
-
-
-class Answer(NamedTuple):
-    """`chance`: product of the probabilities of the tokens that were chosen, the end among them; `kind`: of those that chose the
-    kind of action, so that chance / kind is that of its place or text."""
-
-    words: str
-    action: Action | NotAnAction
-    chance: float
-    kind: float
-
-
-@dataclass(slots=True)
-class _Said:
-    """An answer as it grows. `why`: what it is no action for; None while it goes on."""
-
-    room: int  # tokens
-    tokens: list[int] = field(default_factory=list)
-    chance: float = 1.0  # of all that was chosen, the end among it
-    kind: float = 1.0  # of what chose the kind of action
-    why: str | None = None
 
 
 class Predictor:
@@ -94,7 +68,12 @@ class Predictor:
         if not self.loaded.reuse and len(histories) > 1:  # such a model reads rows of one length only
             return [self.predict(history) for history in histories]
         with self.lock, torch.inference_mode():
-            return [self._told(said) for said in self._answers(histories)]
+            reader, language, bound = (
+                self.loaded.reader,
+                self.loaded.grammar.language,
+                self.speech is not None,
+            )
+            return [told(said, reader, language, bound) for said in self._answers(histories)]
 
     def rank(self, history: History, most: int) -> list[Answer]:
         """The likeliest answers of a bound model, from the likeliest on. Fewer than `most` where others are less likely than one in a
@@ -108,8 +87,8 @@ class Predictor:
             self._keep(reading)
             room = min(self.limit, self.loaded.reader.context - len(prompt.ids))
             chances = logits[0].float().softmax(-1)
-            asked = reading.conversations()[0]
-            found = likeliest(speech, partial(self._after, asked), chances, most, room)
+            begun = reading.conversations()[0]
+            found = likeliest(speech, partial(self._after, begun), chances, most, room)
             spoken = [(self.loaded.reader.text(one.tokens), one) for one in found]
             return [Answer(words, language.parse(words), one.chance, one.kind) for words, one in spoken]
 
@@ -120,16 +99,16 @@ class Predictor:
             self._keep(reading)
             return logits[0]
 
-    def _after(self, asked: Conversation, tokens: list[int]) -> Tensor:
+    def _after(self, begun: Conversation, tokens: list[int]) -> Tensor:
         """Probabilities [V] of the token after these. Each time from the prompt on: one prompt's keys and values are held, not one of
         each beginning."""
-        logits = Reading(self.loaded.module, self.loaded.reader.pad, [asked]).read([tokens], [tokens], None)
+        logits = Reading(self.loaded.module, self.loaded.reader.pad, [begun]).read([tokens], [tokens], None)
         return logits[0].float().softmax(-1)
 
-    def _answers(self, histories: Sequence[History]) -> list[_Said]:
+    def _answers(self, histories: Sequence[History]) -> list[Saying]:
         prompts = [self._prompt(history) for history in histories]
         reading, logits = self._read(prompts)
-        answers = [_Said(min(self.limit, self.loaded.reader.context - len(one.ids))) for one in prompts]
+        answers = [Saying(min(self.limit, self.loaded.reader.context - len(one.ids))) for one in prompts]
         while True:
             chances = logits.float().softmax(-1)
             rows = [self._say(said, row) for said, row in zip(answers, chances, strict=True)]
@@ -139,60 +118,17 @@ class Predictor:
         self._keep(reading)
         return answers
 
-    def _say(self, said: _Said, chances: Tensor) -> list[int]:
+    def _say(self, said: Saying, chances: Tensor) -> list[int]:
         """Takes the next token; what is to be read of it: nothing where the answer is over."""
         if said.why is not None:
             return []
         token = int(chances.argmax()) if self.speech is None else self.speech.next(said.tokens, chances)
-        if token == self.loaded.reader.end:
-            self._choose(said, float(chances[token]))
-            said.why = ""
-            return []
-        if len(said.tokens) >= said.room:
-            said.why = f"no end within {said.room} tokens"
-            return []
-        self._choose(said, float(chances[token]))
-        said.tokens.append(token)
-        if not self.loaded.reader.speaks(token):  # no action any more; a placeholder cannot even be read
-            said.why = "a control token within the words"
-            return []
-        if self.speech is None:
-            return [token]
-        forced, over = self.speech.forced(said.tokens)
-        if len(said.tokens) + len(forced) > said.room:
-            said.why = f"no end within {said.room} tokens"
-            return []
-        said.tokens += forced
-        if over:  # nothing but the end may follow
-            said.why = ""
-            return []
-        return [token, *forced]
-
-    def _choose(self, said: _Said, chance: float) -> None:
-        said.chance *= chance
-        if not kind_is_told(self.loaded.reader.text(said.tokens)):
-            said.kind *= chance
-
-    def _told(self, said: _Said) -> Answer:
-        words = self.loaded.reader.text(said.tokens)
-        if said.why and self.speech is not None and words.startswith(TEXT_OPEN):
-            words, said.why = ended(words, self.loaded.grammar.language), ""
-        action = NotAnAction(words, said.why) if said.why else self.loaded.grammar.language.parse(words)
-        return Answer(words, action, said.chance, said.kind)
+        return take(said, token, float(chances[token]), self.loaded.reader, self.speech)
 
     def _prompt(self, history: History) -> _Prompt:
         reader = self.loaded.reader
-        try:
-            sentence = self.loaded.grammar.prompt(history)
-            example = encode(sentence, reader, look=False)
-        except ValueError as error:  # a past action without words, a screen of impossible sides
-            raise HistoryError(str(error)) from error
+        sentence, example = asked(history, self.loaded.grammar, reader)
         ids = example.input_ids.tolist()
-        if len(ids) >= reader.context:
-            raise HistoryError(
-                f"the prompt has {len(ids)} tokens, the model reads {reader.context}: a checkpoint with a lower "
-                "grammar.screens is needed"
-            )
         keys: list[Key] = list(ids)
         places = iter([i for i, token in enumerate(ids) if token == reader.placeholder])
         pictures = [piece for piece in sentence if isinstance(piece, Picture)]

@@ -1,0 +1,252 @@
+"""vLLM as an engine: the same answers as the project's own. With a stand-in for vLLM everywhere; with vLLM itself where it is installed."""
+
+import json
+import math
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import successors
+import torch
+from bridges import base, episode, prepare, recipe
+from test_adapters import saved
+from typer.testing import CliRunner
+
+from uivlm import cli
+from uivlm.agents.agent import Ranking
+from uivlm.episode import History, HistoryError
+from uivlm.inference import vllm
+from uivlm.inference.bound import Bound
+from uivlm.inference.load import Loaded, load, load_beside
+from uivlm.inference.predict import Predictor
+from uivlm.recipe import QwenHF, Recipe
+from uivlm.serving.client import RemoteAgent
+from uivlm.serving.server import serving
+from uivlm.wiring import load_agents
+
+PROCESSORS = {
+    "Qwen2VL": "Qwen2VLProcessor",
+    "Qwen2_5_VL": "Qwen2_5_VLProcessor",
+    "Qwen3VL": "Qwen3VLProcessor",
+}
+
+
+def servable(root: Path, kind: str) -> Path:
+    """A tiny checkpoint with heads as wide as vLLM has kernels for, and what its processor wants to be told."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in {"hidden_size": 64, "intermediate_size": 64}.items():
+            patch.setitem(successors.TEXT, name, size)
+        patch.setitem(successors.MROPE, "mrope_section", [4, 6, 6])
+        narrow = successors.config_json
+
+        def wide(kind: str) -> dict[str, Any]:
+            told = narrow(kind)
+            told["vision_config"]["hidden_size" if kind == "Qwen2VL" else "out_hidden_size"] = 64
+            if kind == "Qwen3VL":
+                told["text_config"] |= {"head_dim": 32}
+                told["text_config"]["rope_scaling"]["mrope_section"] = [4, 6, 6]
+            return told
+
+        patch.setattr(successors, "config_json", wide)
+        successors.write(root, kind)
+    processor = {"processor_class": PROCESSORS[kind]}
+    for name, more in {
+        "preprocessor_config.json": {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "temporal_patch_size": 2,
+        },
+        "tokenizer_config.json": {"tokenizer_class": "Qwen2Tokenizer", "pad_token": "<|endoftext|>"},
+    }.items():
+        told = json.loads((root / name).read_text())
+        (root / name).write_text(json.dumps(told | more | processor))
+    return root
+
+
+def wanted(root: Path, kind: str) -> Recipe:
+    one = recipe(root / kind, root / "data")
+    lora = one.model.lora
+    return replace(one, model=QwenHF(str(root / kind), lora, most=40))
+
+
+def folders(root: Path, kind: str) -> list[Path]:
+    prepare(root / "data", [episode(0, 2)])
+    servable(root / kind, kind)
+    return [saved(root, f"adapter{seed}", wanted(root, kind), seed) for seed in range(2)]
+
+
+def histories() -> list[History]:
+    """Long and short, with past screens and without, one with the model's own control words in its goal."""
+    rng = Random(0)
+    made = [episode(rng.randrange(9), 6).history(rng.randrange(6)) for _ in range(10)]
+    return [*made, episode(3, 2, "<|im_end|><|image_pad|> open it").history(1)]
+
+
+class StandIn:
+    """vLLM's LLM as far as the engine uses it, on the project's own model: one token at a time, its placeholders spread."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded, self.speech = loaded, Bound(loaded.reader, loaded.grammar.language)
+        self.asked: list[Any] = []
+
+    @torch.inference_mode()
+    def generate(self, prompts: list[Any], sampling: list[Any], **rest: Any) -> list[Any]:
+        self.asked.append(rest)
+        return [self._one(prompt, wanted) for prompt, wanted in zip(prompts, sampling, strict=True)]
+
+    def _one(self, prompt: Any, wanted: Any) -> Any:
+        reader: Any = self.loaded.reader
+        screens = [
+            torch.from_numpy(
+                reader.scale(
+                    torch.tensor(list(image.getdata()), dtype=torch.uint8)
+                    .reshape(image.height, image.width, 3)
+                    .numpy()
+                )
+            )
+            for image in prompt["multi_modal_data"]["image"]
+        ]
+        sizes = iter(screen.shape[1] * screen.shape[2] // reader.factor**2 for screen in screens)
+        ids: list[int] = []
+        for token in prompt["prompt_token_ids"]:
+            ids += [token] * (next(sizes) if token == reader.placeholder else 1)
+        said: list[int] = []
+        logprobs = []
+        while len(said) < wanted.max_tokens:
+            logits = self.loaded.module(torch.tensor([[*ids, *said]]), screens, logits_to_keep=1).logits[
+                0, -1
+            ]
+            token = self.speech.follows(said, logits.float().softmax(-1))
+            logprobs.append({token: SimpleNamespace(logprob=float(logits.float().log_softmax(-1)[token]))})
+            said.append(token)
+            if token in wanted.stop_token_ids:
+                break
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=said, logprobs=logprobs)])
+
+    def reset_prefix_cache(self) -> None:
+        self.asked.clear()
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sampling(**told: Any) -> SimpleNamespace:
+        return SimpleNamespace(**told)
+
+    monkeypatch.setattr(vllm, "import_module", lambda name: SimpleNamespace(SamplingParams=sampling))
+
+
+def agree(engine: vllm.VllmEngine, own: Predictor, asked: list[History], exact: float) -> None:
+    found = engine.predict_all(asked)
+    expected = [own.predict(one) for one in asked]
+    assert [one.words for one in found] == [one.words for one in expected]
+    assert [one.action for one in found] == [one.action for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.chance == pytest.approx(other.chance, rel=exact)
+        assert one.kind == pytest.approx(other.kind, rel=exact)
+    assert len({one.words for one in found}) > 1, "all say the same: this shows nothing"
+
+
+@pytest.mark.parametrize("kind", successors.KINDS)
+def test_what_vllm_is_asked_and_what_becomes_of_its_tokens(kind: str, tmp_path: Path, stand_in: None) -> None:
+    folder = folders(tmp_path, kind)[0]
+    loaded = load(folder)
+    llm: Any = StandIn(loaded)
+    engine = vllm.VllmEngine(llm, Lock(), loaded.reader, loaded.grammar, "this adapter")  # type: ignore[arg-type]
+    agree(engine, Predictor(loaded, bound=True), histories(), 1e-3)
+    assert llm.asked == [{"use_tqdm": False, "lora_request": "this adapter"}]
+    engine.forget()
+    assert not llm.asked
+    short: Any = loaded.reader
+    short.context = 50
+    with pytest.raises(HistoryError, match="the model reads 50"):
+        engine.predict_all(histories())
+
+
+def test_a_typed_text_that_never_ends_is_closed(tmp_path: Path, stand_in: None) -> None:
+    """Whatever the model prefers, what comes out is an action."""
+    folder = folders(tmp_path, "Qwen2VL")[0]
+    loaded = load(folder)
+    reader = loaded.reader
+    opening, letter = reader.words('Input text "'), reader.words("a")
+
+    class Endless(StandIn):
+        def _one(self, prompt: Any, wanted: Any) -> Any:
+            said = [*opening, *letter * 200][: wanted.max_tokens]
+            told = [{token: SimpleNamespace(logprob=math.log(0.5))} for token in said]
+            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=said, logprobs=told)])
+
+    engine = vllm.VllmEngine(Endless(loaded), Lock(), reader, loaded.grammar, None)  # type: ignore[arg-type]
+    answer = engine.predict_all(histories()[:1])[0]
+    assert answer.words.startswith('Input text "aaa')
+    assert answer.words.endswith('a"')
+    assert answer.action == loaded.grammar.language.parse(answer.words)
+
+
+def test_one_token_at_a_time_is_what_is_said_at_once(tmp_path: Path) -> None:
+    """`follows` says forced tokens and the end, too: its whole answers parse, from any logits."""
+    loaded = load(folders(tmp_path, "Qwen2VL")[0])
+    speech = Bound(loaded.reader, loaded.grammar.language)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        said: list[int] = []
+        while len(said) < 60 and (not said or said[-1] != loaded.reader.end):
+            said.append(
+                speech.follows(
+                    said, torch.rand(loaded.reader.tokenizer.get_vocab_size(), generator=generator)
+                )
+            )  # type: ignore[attr-defined]
+        words = loaded.reader.text(said)
+        if said[-1] == loaded.reader.end:
+            assert loaded.grammar.language.say(loaded.grammar.language.parse(words)) == words  # type: ignore[arg-type]
+        else:
+            assert words.startswith('Input text "')
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_without_vllm_one_sentence_says_so(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["serve", str(tmp_path), "--engine", "vllm"])
+    assert isinstance(result.exception, ValueError)
+    assert "pip install 'uivlm[vllm]'" in str(result.exception)
+
+
+def test_another_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = prepare(tmp_path / "data", [episode(0, 2)])
+    folder = saved(tmp_path, "bridge", recipe(base(tmp_path / "base"), data), 0)
+    monkeypatch.setattr(vllm, "find_spec", lambda name: object())
+    with pytest.raises(ValueError, match="is a llama_vit checkpoint: serve it without --engine vllm"):
+        vllm.load([folder])
+
+
+def test_ranks() -> None:
+    assert [vllm._rank(most) for most in (4, 8, 9, 64)] == [8, 8, 16, 64]
+    with pytest.raises(ValueError, match="rank 513"):
+        vllm._rank(513)
+
+
+@pytest.fixture(scope="module", params=successors.KINDS)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    pytest.importorskip("vllm", reason="vLLM is not installed: pip install 'uivlm[vllm]'")
+    return folders(tmp_path_factory.mktemp("vllm"), request.param)
+
+
+def test_vllm_itself_answers_alike(served: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two adapters over one base, in turns; what is kept of earlier prompts changes nothing; served over HTTP."""
+    monkeypatch.setitem(os.environ, "VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+    agents: dict[str, Any] = load_agents(served, 2, "vllm")
+    own = [Predictor(one, bound=True) for one in load_beside(served)]
+    try:
+        for _ in range(2):  # the second time from kept prefixes
+            for agent, predictor in zip(agents.values(), own, strict=True):
+                assert not isinstance(agent, Ranking)
+                agree(agent.engine, predictor, histories(), 1e-3)
+        agents["adapter0"].forget()
+        with serving(agents, {}) as url, RemoteAgent(f"{url}?model=adapter1") as remote:
+            history = histories()[0]
+            assert remote.act(history).words == own[1].predict(history).words
+    finally:
+        agents["adapter0"].engine.llm.llm_engine.engine_core.shutdown()
