@@ -1,6 +1,7 @@
 """Time of one action against the length of the history: with the prefix kept and without, bound to the grammar and free.
 
-The tiny base, greedy answers, simulated screens. All figures come from the same run, in turns; the ratios are what counts.
+The tiny base, greedy answers, simulated screens; and a random model whose screens are of as many tokens as those of published models.
+All figures come from the same run, in turns; the ratios are what counts.
 """
 
 import resource
@@ -16,14 +17,31 @@ from rich.table import Table
 from shared.episodes import of_length
 
 from uivlm.episode import Episode
-from uivlm.inference.load import load
+from uivlm.inference.load import Loaded, load
 from uivlm.inference.predict import Predictor
+from uivlm.lessons.words import vocabulary
+from uivlm.models.bridge_folder import save_base
+from uivlm.models.llama_vit import BridgeConfig, LlamaVit
 from uivlm.recipe import load as load_recipe
 from uivlm.training.checkpoint import base_checkpoint
+from uivlm.training.untrained import config, tokenizer
 
 EPISODES = 12
 LONGEST = 8  # steps of a recorded episode; longer pasts are two of them
 PASTS = (0, 1, 4, 7, 15)  # screens before
+WIDE = {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 9,
+}  # of Llama
+SEEING = {
+    "hidden_size": 384,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+}  # of ViT
+GRID, SHORT, FEW = (16, 16), 8, 3  # visual tokens a screen; most tokens of its answers; episodes
 WAYS = {
     "prefix kept, bound": {"reuse": True, "bound": True},
     "prefix kept, free": {"reuse": True, "bound": False},
@@ -33,32 +51,64 @@ WAYS = {
 
 
 def main() -> None:
-    episodes = of_length("test", LONGEST, 2 * EPISODES)
-    pairs = [
-        replace(one, steps=one.steps + two.steps)
-        for one, two in zip(episodes[::2], episodes[1::2], strict=True)
-    ]
+    pairs = _pairs()
     with tempfile.TemporaryDirectory() as folder:
         base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
         loaded = load(Path(folder) / "base")
-    began = time.perf_counter()
-    Predictor(loaded, bound=True).predict(pairs[0].history(0))
-    first = 1000 * (time.perf_counter() - began)
-    timed = {name: _timed(Predictor(loaded, **way), pairs) for name, way in WAYS.items()}
-    title = f"ms an action, median (95 %) of {EPISODES} episodes, {torch.get_num_threads()} threads"
-    table = Table(title=title)
-    for head in ("screens before", *WAYS, "anew / kept, bound"):
-        table.add_column(head, justify="right")
-    for t in PASTS:
-        cells = [f"{statistics.median(by[t]):.1f} ({_high(by[t]):.1f})" for by in timed.values()]
-        kept, anew = (
-            statistics.median(timed[f"{name}, bound"][t]) for name in ("prefix kept", "computed anew")
-        )
-        table.add_row(str(t), *cells, f"{anew / kept:.2f}")
+        began = time.perf_counter()
+        Predictor(loaded, bound=True).predict(pairs[0].history(0))
+        first = 1000 * (time.perf_counter() - began)
+        timed = {name: _timed(Predictor(loaded, **way), pairs) for name, way in WAYS.items()}
+        wide, bound = _wide(Path(folder)), [name for name, way in WAYS.items() if way["bound"]]
+    apart = {name: _timed(Predictor(wide, SHORT, **WAYS[name]), pairs[:FEW]) for name in bound}
     console = Console(width=120)
-    console.print(table)
+    console.print(_table(f"the tiny base, {EPISODES} episodes", timed))
+    console.print(
+        _table(
+            f"{GRID[0] * GRID[1]} tokens a screen, {FEW} episodes, at most {SHORT} tokens an answer", apart
+        )
+    )
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     console.print(f"the first action of a new process: {first:.0f} ms; most memory: {memory:.0f} MB")
+
+
+def _pairs() -> list[Episode]:
+    """Two episodes after each other: a long past."""
+    episodes = of_length("test", LONGEST, 2 * EPISODES)
+    return [
+        replace(one, steps=one.steps + two.steps)
+        for one, two in zip(episodes[::2], episodes[1::2], strict=True)
+    ]
+
+
+def _wide(folder: Path) -> Loaded:
+    """Some sixty million random weights."""
+    words = tokenizer(vocabulary())
+    told = config(words)
+    text, vision = told.text_config.to_dict(), told.vision_config.to_dict()
+    text |= WIDE | {"num_key_value_heads": 4, "head_dim": 64, "max_position_embeddings": 8192}
+    vision |= SEEING | {"image_size": (448, 224), "patch_size": (14, 14)}
+    torch.manual_seed(0)
+    save_base(folder / "wide", LlamaVit(BridgeConfig(text, vision, "grid", GRID, told.picture_id)), words)
+    recipe = load_recipe("tiny")
+    recipe = replace(
+        recipe,
+        model=replace(recipe.model, base=str(folder / "wide")),
+        grammar=replace(recipe.grammar, screens=2 * LONGEST, before=2 * LONGEST - 1),
+    )
+    base_checkpoint(recipe, folder / "wide checkpoint")
+    return load(folder / "wide checkpoint")
+
+
+def _table(what: str, timed: dict[str, dict[int, list[float]]]) -> Table:
+    table = Table(title=f"{what}: ms an action, median (95 %), {torch.get_num_threads()} threads")
+    for head in ("screens before", *timed, "anew / kept, bound"):
+        table.add_column(head, justify="right")
+    kept, anew = (timed[f"{name}, bound"] for name in ("prefix kept", "computed anew"))
+    for t in PASTS:
+        cells = [f"{statistics.median(by[t]):.1f} ({_high(by[t]):.1f})" for by in timed.values()]
+        table.add_row(str(t), *cells, f"{statistics.median(anew[t]) / statistics.median(kept[t]):.2f}")
+    return table
 
 
 def _high(took: list[float]) -> float:
@@ -66,8 +116,9 @@ def _high(took: list[float]) -> float:
 
 
 def _timed(predictor: Predictor, episodes: list[Episode]) -> dict[int, list[float]]:
-    """ms of the action at each step, on the recorded past."""
-    took: dict[int, list[float]] = {t: [] for t in range(2 * LONGEST)}
+    """ms of the action at each step, on the recorded past; where nothing is kept, only of the steps that are told."""
+    steps = range(2 * LONGEST) if predictor.kept.size else PASTS
+    took: dict[int, list[float]] = {t: [] for t in steps}
     for episode in episodes:
         for t in took:
             history = episode.history(t)
