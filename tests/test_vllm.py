@@ -11,6 +11,7 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import successors
 import torch
@@ -99,22 +100,20 @@ class StandIn:
         self.asked.append(rest)
         return [self._one(prompt, wanted) for prompt, wanted in zip(prompts, sampling, strict=True)]
 
-    def _one(self, prompt: Any, wanted: Any) -> Any:
+    def spread(self, prompt: Any) -> tuple[list[int], list[torch.Tensor]]:
+        """The ids with as many placeholders as the screens have tokens, and the screens."""
         reader: Any = self.loaded.reader
         screens = [
-            torch.from_numpy(
-                reader.scale(
-                    torch.tensor(list(image.getdata()), dtype=torch.uint8)
-                    .reshape(image.height, image.width, 3)
-                    .numpy()
-                )
-            )
-            for image in prompt["multi_modal_data"]["image"]
+            torch.from_numpy(reader.scale(np.asarray(image))) for image in prompt["multi_modal_data"]["image"]
         ]
         sizes = iter(screen.shape[1] * screen.shape[2] // reader.factor**2 for screen in screens)
         ids: list[int] = []
         for token in prompt["prompt_token_ids"]:
             ids += [token] * (next(sizes) if token == reader.placeholder else 1)
+        return ids, screens
+
+    def _one(self, prompt: Any, wanted: Any) -> Any:
+        ids, screens = self.spread(prompt)
         said: list[int] = []
         logprobs = []
         while len(said) < wanted.max_tokens:
@@ -126,7 +125,8 @@ class StandIn:
             said.append(token)
             if token in wanted.stop_token_ids:
                 break
-        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=said, logprobs=logprobs)])
+        outputs = [SimpleNamespace(token_ids=said, logprobs=logprobs)]
+        return SimpleNamespace(outputs=outputs, prompt_token_ids=self.spread(prompt)[0])
 
     def reset_prefix_cache(self) -> None:
         self.asked.clear()
@@ -138,6 +138,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(**told)
 
     monkeypatch.setattr(vllm, "import_module", lambda name: SimpleNamespace(SamplingParams=sampling))
+
+
+def engine_of(loaded: Loaded, llm: Any, adapter: Any) -> vllm.VllmEngine:
+    reader: Any = loaded.reader
+    speech = Bound(reader, loaded.grammar.language)
+    return vllm.VllmEngine(llm, Lock(), reader, loaded.grammar, speech, adapter)
 
 
 def agree(engine: vllm.VllmEngine, own: Predictor, asked: list[History], exact: float) -> None:
@@ -156,7 +162,7 @@ def test_what_vllm_is_asked_and_what_becomes_of_its_tokens(kind: str, tmp_path: 
     folder = folders(tmp_path, kind)[0]
     loaded = load(folder)
     llm: Any = StandIn(loaded)
-    engine = vllm.VllmEngine(llm, Lock(), loaded.reader, loaded.grammar, "this adapter")  # type: ignore[arg-type]
+    engine = engine_of(loaded, llm, "this adapter")
     agree(engine, Predictor(loaded, bound=True), histories(), 1e-3)
     assert llm.asked == [{"use_tqdm": False, "lora_request": "this adapter"}]
     engine.forget()
@@ -165,6 +171,18 @@ def test_what_vllm_is_asked_and_what_becomes_of_its_tokens(kind: str, tmp_path: 
     short.context = 50
     with pytest.raises(HistoryError, match="the model reads 50"):
         engine.predict_all(histories())
+
+
+def test_a_screen_that_vllm_sees_otherwise_is_an_error(tmp_path: Path, stand_in: None) -> None:
+    loaded = load(folders(tmp_path, "Qwen2VL")[0])
+
+    class Resizing(StandIn):
+        def spread(self, prompt: Any) -> tuple[list[int], list[torch.Tensor]]:
+            ids, screens = super().spread(prompt)
+            return ids[1:], screens
+
+    with pytest.raises(RuntimeError, match="vLLM read prompts of"):
+        engine_of(loaded, Resizing(loaded), None).predict_all(histories()[:1])
 
 
 def test_a_typed_text_that_never_ends_is_closed(tmp_path: Path, stand_in: None) -> None:
@@ -178,9 +196,10 @@ def test_a_typed_text_that_never_ends_is_closed(tmp_path: Path, stand_in: None) 
         def _one(self, prompt: Any, wanted: Any) -> Any:
             said = [*opening, *letter * 200][: wanted.max_tokens]
             told = [{token: SimpleNamespace(logprob=math.log(0.5))} for token in said]
-            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=said, logprobs=told)])
+            outputs = [SimpleNamespace(token_ids=said, logprobs=told)]
+            return SimpleNamespace(outputs=outputs, prompt_token_ids=self.spread(prompt)[0])
 
-    engine = vllm.VllmEngine(Endless(loaded), Lock(), reader, loaded.grammar, None)  # type: ignore[arg-type]
+    engine = engine_of(loaded, Endless(loaded), None)
     answer = engine.predict_all(histories()[:1])[0]
     assert answer.words.startswith('Input text "aaa')
     assert answer.words.endswith('a"')
@@ -202,7 +221,7 @@ def test_one_token_at_a_time_is_what_is_said_at_once(tmp_path: Path) -> None:
             )  # type: ignore[attr-defined]
         words = loaded.reader.text(said)
         if said[-1] == loaded.reader.end:
-            assert loaded.grammar.language.say(loaded.grammar.language.parse(words)) == words  # type: ignore[arg-type]
+            assert loaded.grammar.language.say(loaded.grammar.language.parse(words)) == words
         else:
             assert words.startswith('Input text "')
 

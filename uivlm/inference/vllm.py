@@ -36,23 +36,25 @@ ABOUT = "uivlm"  # what these are told of the checkpoint
 
 @dataclass(frozen=True, slots=True)
 class VllmEngine:
-    """`llm`: vLLM's LLM, which several engines share; `adapter`: a LoRARequest, or None where the weights are whole."""
+    """`llm`: vLLM's LLM, which several engines share, so one waits for the other; `adapter`: a LoRARequest, or None where the weights
+    are whole."""
 
     llm: Any
     lock: Lock
     reader: Reader
     grammar: Grammar
+    speech: Bound
     adapter: Any
 
     def predict_all(self, histories: Sequence[History]) -> list[Answer]:
-        prompts, rooms = [], []
-        for history in histories:
-            prompt, length = self._prompt(history)
-            prompts.append(prompt)
-            rooms.append(min(LIMIT, self.reader.context - length))
+        prompts, lengths = zip(*map(self._prompt, histories), strict=True)
+        rooms = [min(LIMIT, self.reader.context - length) for length in lengths]
         with self.lock:
             wanted = [_sampling(room, self.reader.end) for room in rooms]
-            outputs = self.llm.generate(prompts, wanted, use_tqdm=False, lora_request=self.adapter)
+            outputs = self.llm.generate(list(prompts), wanted, use_tqdm=False, lora_request=self.adapter)
+        read = [len(output.prompt_token_ids) for output in outputs]
+        if read != list(lengths):
+            raise RuntimeError(f"vLLM read prompts of {read} tokens where they have {list(lengths)}")
         return [self._answer(output.outputs[0], room) for output, room in zip(outputs, rooms, strict=True)]
 
     def forget(self) -> None:
@@ -73,13 +75,13 @@ class VllmEngine:
         return {"prompt_token_ids": short, "multi_modal_data": {"image": screens}}, len(ids)
 
     def _answer(self, output: Any, room: int) -> Answer:
-        speech, said, known = Bound(self.reader, self.grammar.language), Saying(room), 0
+        said, known = Saying(room), 0
         for i, token in enumerate(output.token_ids):
             if said.why is not None:
                 break
             if i < known:  # it had to follow
                 continue
-            take(said, token, math.exp(output.logprobs[i][token].logprob), self.reader, speech)
+            take(said, token, math.exp(output.logprobs[i][token].logprob), self.reader, self.speech)
             known = len(said.tokens)
         if said.why is None:
             said.why = f"no end within {room} tokens"
@@ -104,9 +106,11 @@ def load(folders: Sequence[Path]) -> dict[str, VllmEngine]:
     ranks = [recipe.model.lora.r for recipe in checkpoints if recipe.model.lora is not None]
     llm, lock = _start(base, first, first.model, reader, ranks), Lock()
     reader.context = min(reader.context, llm.model_config.max_model_len)
+    spoken = grammar(first)
+    speech = Bound(reader, spoken.language)
     return {
         folder.resolve().name: VllmEngine(
-            llm, lock, reader, grammar(first), _adapter(folder, i) if ranks else None
+            llm, lock, reader, spoken, speech, _adapter(folder, i) if ranks else None
         )
         for i, folder in enumerate(folders, 1)
     }
