@@ -2,7 +2,7 @@
 
 For each seed: other episodes, another LoRA start. Three agents: the untuned base, fine-tuned on whole histories, and
 fine-tuned without past screens (older actions in words). Partial match on recorded test steps, live success on unseen
-goals through real adb. Simulated, no AITW scores. More than an hour on two CPU cores, an agent on each; what is there
+goals through real adb. Simulated, no AITW scores. About two hours on two CPU cores, an agent on each; what is there
 already is not made again.
 
     python bench/slow/three_seeds.py [OUT]
