@@ -1,7 +1,7 @@
 """The tiny model on MiniWoB++, three seeds: what it can do before and after an expert has shown it a few tasks.
 
 For each seed: other pages, another LoRA start. Success on pages of unseen seeds, by the page's own reward, and only where the
-agent itself said that it was done. About two hours on two CPU cores, a seed on each; what is there already is not made again.
+agent itself said that it was done. About twenty minutes on two CPU cores; what is there already is not made again.
 
     python bench/slow/web_tasks.py [OUT] [EPISODES] [TRIALS]
 """
@@ -33,7 +33,7 @@ NAMES = (
     "enter-text",
     "scroll-text-2",
 )
-EPISODES, TRIALS = 100 * len(NAMES), 20 * len(NAMES)  # of each seed
+EPISODES, TRIALS = 15 * len(NAMES), 10 * len(NAMES)  # of each seed
 EPOCHS, LIMIT = 10, 12
 AGENTS = ("base", "fine-tuned")
 Wins = dict[str, list[bool]]  # task -> success of each trial
