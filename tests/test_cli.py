@@ -56,7 +56,7 @@ OPTIONS = {
     "score": ["answers", "data", "--split", "--limit", "--subset", "--dialect", "--size", "--history"],
     "compare": ["a", "b"],
     "live": ["agent", "--suite", "--goals", "--seed", "--seeds", "--limit", "--trace"],
-    "serve": ["ckpt", "--host", "--port", "--keep"],
+    "serve": ["ckpt", "--host", "--port", "--keep", "--engine"],
     "run": [
         "goal",
         "--agent",

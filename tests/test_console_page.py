@@ -430,6 +430,7 @@ def test_broken_traces_are_shown_as_broken(one, glass, tmp_path):
     with at_console(Scripted(TAP, DONE), glass, tmp_path) as person, tab(one, person) as page:
         person.does("start", goal="g", step_mode=False)
         page.says("#list", "run · complete")
+        page.says("#state", "Ended")  # nothing moves any more
         (tmp_path / person.view.trace / "trace.jsonl").write_text("{")
         page.click("#refresh")
         page.says("#list .broken", f"{person.view.trace}: broken")
