@@ -38,7 +38,7 @@ from uivlm.episode import Element
 from uivlm.sentences.store import encode_image
 
 SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 3  # records a shard, steps an episode
-COPIES = 50  # of the shards: what a run costs once, its page and its workers' start, is little beside them
+COPIES = 25  # of the shards: what a run costs once, its page and its workers' start, is little beside them
 HEIGHT, WIDTH = 732, 412  # pixels
 LETTERS = list("etaoinshrdlucmfwypvbgkjqxzETAOINSRDLC0123456789.,-")
 FONTS = [ImageFont.load_default(size) for size in range(11, 17)]
