@@ -133,7 +133,7 @@ show: setup $(NEEDS_DATA) ## episode INDEX of DATA: its screens with the actions
 bench: setup ## throughput and latency programs in bench/
 	set -e; for one in bench/*.py; do echo "$$one"; $(PY) "$$one"; done
 
-pretrain: setup ## the tiny base again, into OUT (about two hours)
+pretrain: setup ## the tiny base again, into OUT (hours)
 	$(UIVLM) pretrain "$(or $(OUT),runs/base)" --seed $(SEED)
 
 clean: ## remove what the other targets made, .venv excepted

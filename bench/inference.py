@@ -29,18 +29,10 @@ from uivlm.training.untrained import config, tokenizer
 EPISODES = 12
 LONGEST = 8  # steps of a recorded episode; longer pasts are two of them
 PASTS = (0, 1, 4, 7, 15)  # screens before
-WIDE = {
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 9,
-}  # of Llama
-SEEING = {
-    "hidden_size": 384,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 6,
-}  # of ViT
+WIDE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4}  # of Llama
+WIDE |= {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "max_position_embeddings": 8192}
+SEEING = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6}  # of ViT
+SEEING |= {"num_attention_heads": 6, "image_size": (448, 224), "patch_size": (14, 14)}
 GRID, SHORT, FEW = (16, 16), 8, 3  # visual tokens a screen; most tokens of its answers; episodes
 WAYS = {
     "prefix kept, bound": {"reuse": True, "bound": True},
@@ -86,8 +78,8 @@ def _wide(folder: Path) -> Loaded:
     words = tokenizer(vocabulary())
     told = config(words)
     text, vision = told.text_config.to_dict(), told.vision_config.to_dict()
-    text |= WIDE | {"num_key_value_heads": 4, "head_dim": 64, "max_position_embeddings": 8192}
-    vision |= SEEING | {"image_size": (448, 224), "patch_size": (14, 14)}
+    text |= WIDE
+    vision |= SEEING
     torch.manual_seed(0)
     save_base(folder / "wide", LlamaVit(BridgeConfig(text, vision, "grid", GRID, told.picture_id)), words)
     recipe = load_recipe("tiny")

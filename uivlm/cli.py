@@ -189,7 +189,7 @@ def pretrain(
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
     seed: Seed = 0,
 ) -> None:
-    """Make the tiny base again, from random weights, on drawn interfaces (about two hours on two cores). Goes on where it
+    """Make the tiny base again, from random weights, on drawn interfaces (hours on two cores). Goes on where it
     was stopped."""
     from uivlm.training.pretrain import Plan, make_base
 
