@@ -40,8 +40,8 @@ Wins = dict[str, list[bool]]  # task -> success of each trial
 
 
 def main(out: Path, episodes: int, number: int) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # one core a seed: small matrices gain little from a second one
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+    os.environ["OMP_NUM_THREADS"] = "1"  # small matrices gain little from a second core
+    with ProcessPoolExecutor(len(SEEDS), get_context("spawn")) as pool:
         measured = list(
             pool.map(
                 _measured, *zip(*((out / str(seed), seed, episodes, number) for seed in SEEDS), strict=True)
