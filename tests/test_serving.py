@@ -315,7 +315,7 @@ def test_the_loop_cannot_tell_them_apart():
 
 
 def test_a_failing_agent_is_one_sentence_without_paths():
-    with serving({"tiny": Failing(RuntimeError("boom in /home/user/secret/model.py"))}) as url:
+    with serving({"tiny": Failing(RuntimeError("boom in /secret/model.py"))}) as url:
         answer = httpx.post(
             f"{url}/act",
             content=write_history(any_history(DRAW, 0)),

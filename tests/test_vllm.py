@@ -4,7 +4,6 @@ import json
 import math
 import os
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -226,8 +225,8 @@ def test_one_token_at_a_time_is_what_is_said_at_once(tmp_path: Path) -> None:
             assert words.startswith('Input text "')
 
 
-@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
-def test_without_vllm_one_sentence_says_so(tmp_path: Path) -> None:
+def test_without_vllm_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
     result = CliRunner().invoke(cli.app, ["serve", str(tmp_path), "--engine", "vllm"])
     assert isinstance(result.exception, ValueError)
     assert "pip install 'uivlm[vllm]'" in str(result.exception)

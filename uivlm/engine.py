@@ -21,6 +21,8 @@ Engine = Literal["pool", "ray"]
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
+Submit = Callable[[Callable[[Any], Any], Any], "Later"]  # a function and a job for it
+
 AHEAD = 2  # jobs waiting per worker
 TRIES = 3  # times that Ray begins a job again whose worker was killed
 
@@ -38,7 +40,7 @@ class Crew:
     """Who does jobs; without `submit`, they are done here."""
 
     workers: int = 1
-    submit: Callable[[Callable[[Any], Any], Any], Later] | None = None
+    submit: Submit | None = None
 
     def in_order(self, work: Callable[[Job], Result], jobs: Iterable[Job]) -> Generator[Result, None, None]:
         """`work(job)` for each job, in order. The first failure is raised; it, or closing, takes back what was not begun."""
@@ -69,7 +71,7 @@ def crew(workers: int, engine: Engine = "pool") -> Generator[Crew, None, None]:
 
 
 @contextmanager
-def _pool(workers: int) -> Generator[Callable[[Callable[[Any], Any], Any], Later], None, None]:
+def _pool(workers: int) -> Generator[Submit, None, None]:
     """Processes of this machine; each is started when it has something to do."""
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
@@ -84,7 +86,7 @@ def _pool(workers: int) -> Generator[Callable[[Callable[[Any], Any], Any], Later
 
 
 @contextmanager
-def _ray(workers: int) -> Generator[Callable[[Callable[[Any], Any], Any], Later], None, None]:
+def _ray(workers: int) -> Generator[Submit, None, None]:
     """A Ray cluster: the one that RAY_ADDRESS names, else one made here. Killed workers are replaced."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

@@ -28,12 +28,13 @@ class VlmAgent:
 class RankingVlmAgent(VlmAgent):
     """On the project's own engine, which can tell what else might have been done."""
 
+    engine: Predictor
+
     def __init__(self, engine: Predictor) -> None:
         super().__init__(engine)
-        self.predictor = engine
 
     def rank(self, history: History, most: int) -> list[Decision]:
-        return [_decision(answer) for answer in self.predictor.rank(history, most)]
+        return [_decision(answer) for answer in self.engine.rank(history, most)]
 
 
 def _decision(answer: Answer) -> Decision:
