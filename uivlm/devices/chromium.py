@@ -32,6 +32,8 @@ PROGRAMS = (
 )
 TIMEOUT_S = 30.0  # for one answer
 ONLY_HERE = ("127.0.0.1",)
+# Mostly never answered where its page is left meanwhile, unlike other commands: those are refused, or reach the next page.
+CAPTURE = "Page.captureScreenshot"
 # The browser reads from file 3 and writes to file 4: both are our socket.
 PIPES = "import os, sys; [os.dup2(int(sys.argv[1]), n) for n in (3, 4)]; os.execv(sys.argv[2], sys.argv[2:])"
 
@@ -56,8 +58,12 @@ def program() -> str:
 
 
 @contextmanager
-def browser(hosts: tuple[str, ...] = ONLY_HERE) -> "Iterator[Browser]":
-    """A browser without a window that reaches these hosts alone (patterns such as *.example.org); it ends with the block."""
+def browser(hosts: tuple[str, ...] = ONLY_HERE, density: float = 1.0) -> "Iterator[Browser]":
+    """A browser without a window that reaches these hosts alone (patterns such as *.example.org); it ends with the block.
+
+    `density`: pixels of a screen for each of CSS. All its pages share it: one that is emulated page by page is at times
+    not known to what takes touches in, which then land elsewhere.
+    """
     chromium = program()
     with tempfile.TemporaryDirectory(prefix="uivlm-web-", ignore_cleanup_errors=True) as profile:
         ours, theirs = socket.socketpair()
@@ -71,7 +77,7 @@ def browser(hosts: tuple[str, ...] = ONLY_HERE) -> "Iterator[Browser]":
                     PIPES,
                     str(theirs.fileno()),
                     chromium,
-                    *_options(profile, hosts),
+                    *_options(profile, hosts, density),
                 ],
                 pass_fds=(theirs.fileno(),),
                 env={
@@ -84,7 +90,7 @@ def browser(hosts: tuple[str, ...] = ONLY_HERE) -> "Iterator[Browser]":
                 start_new_session=True,  # Ctrl-C is for us, and the whole of it can be ended
             )
         try:
-            one = Browser(ours, process)
+            one = Browser(ours, process, density)
             one.call("Browser.setDownloadBehavior", behavior="deny")
             yield one
         finally:
@@ -92,7 +98,7 @@ def browser(hosts: tuple[str, ...] = ONLY_HERE) -> "Iterator[Browser]":
             _end(process)
 
 
-def _options(profile: str, hosts: tuple[str, ...]) -> list[str]:
+def _options(profile: str, hosts: tuple[str, ...], density: float) -> list[str]:
     rules = ", ".join(["MAP * ~NOTFOUND", *(f"EXCLUDE {host}" for host in hosts)])
     options = [
         "--headless",
@@ -106,6 +112,7 @@ def _options(profile: str, hosts: tuple[str, ...]) -> list[str]:
         "--disable-gpu",
         "--disable-dev-shm-usage",  # which is small in containers
         "--force-color-profile=srgb",
+        f"--force-device-scale-factor={density:g}",
         "--mute-audio",
     ]
     return [*options, "--no-sandbox"] if os.geteuid() == 0 else options  # Chromium has none for root
@@ -123,8 +130,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 class Browser:
     """A browser at the other end of a pipe. For one thread."""
 
-    def __init__(self, pipe: socket.socket, process: "subprocess.Popen[bytes]") -> None:
-        self.process = process
+    def __init__(self, pipe: socket.socket, process: "subprocess.Popen[bytes]", density: float) -> None:
+        self.process, self.density = process, density
         self._pipe, self._read, self._number = pipe, bytearray(), 0
         self._crashed: set[str] = set()  # sessions
 
@@ -165,6 +172,8 @@ class Browser:
                 answer: dict[str, Any] = message["result"]
                 return answer
             self._heard(message, session)
+            if method == CAPTURE and _left(message, session):
+                raise RefusedError(f"the browser has no answer to {method}: its page was left for another")
 
     def _send(self, method: str, session: str, parameters: dict[str, Any]) -> int:
         self._number += 1
@@ -225,6 +234,14 @@ class Browser:
             f"the browser is gone (exit status {self.process.poll()}): start it again"
             + ("; or it never started: does it run at all here?" if self._number < 2 else "")
         )
+
+
+def _left(message: dict[str, Any], session: str) -> bool:
+    """Is this the word that the session's page, and not a frame in it, shows another document?"""
+    match message:
+        case {"method": "Page.frameNavigated", "sessionId": where, "params": {"frame": frame}}:
+            return where == session and "parentId" not in frame
+    return False
 
 
 class Page:

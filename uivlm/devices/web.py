@@ -1,8 +1,8 @@
 """A web page as a phone: touches, typed text and keys in, still screens out. It is a Telling device.
 
     with web_phone("http://127.0.0.1:8000/") as phone: ...          # a browser of its own
-    with browser() as chromium, chromium.page() as page:            # several phones in one browser
-        phone = WebDevice(page, "http://127.0.0.1:8000/", Display(160, 210, density=2.5))
+    with browser(density=2.5) as chromium, chromium.page() as page: # several phones in one browser
+        phone = WebDevice(page, "http://127.0.0.1:8000/", Display(160, 210))
 
 One page, no tabs: what a link would open beside it opens in its place. A page's own dialogs (`alert`, `confirm`) stand on no
 screenshot: they are closed at once, and a question is answered with no. Frames from elsewhere are seen, not told of.
@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from uivlm.actions.gesture import Button, Gesture, Keys, Touch
-from uivlm.devices.chromium import ONLY_HERE, NoAnswerError, Page, RefusedError, browser
+from uivlm.devices.chromium import CAPTURE, ONLY_HERE, NoAnswerError, Page, RefusedError, browser
 from uivlm.devices.device import DeviceError
 from uivlm.episode import Element, Screen
 
@@ -78,11 +78,10 @@ TELL = """(() => {
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """How large a page is shown."""
+    """How large a page is shown; how dense, its browser says."""
 
     width: int = 412  # CSS pixels
     height: int = 915
-    density: float = 1.0  # pixels of the screen for each
     mobile: bool = True  # pages may say themselves how wide they want to be, and may be zoomed
 
 
@@ -104,7 +103,7 @@ class WebDevice:
             "Emulation.setDeviceMetricsOverride",
             width=self.display.width,
             height=self.display.height,
-            deviceScaleFactor=self.display.density,
+            deviceScaleFactor=0,  # the browser's
             mobile=self.display.mobile,
         )
         page.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=1)
@@ -162,7 +161,7 @@ class WebDevice:
 
     def _frame(self) -> bytes:
         """The page as PNG."""
-        capture = partial(self.page.call, "Page.captureScreenshot", format="png", optimizeForSpeed=True)
+        capture = partial(self.page.call, CAPTURE, format="png", optimizeForSpeed=True)
         told = self._patiently(capture)
         return base64.b64decode(told["data"])
 
@@ -175,7 +174,7 @@ class WebDevice:
     def _touch(self, path: list[tuple[float, float]], ms: int, held: bool = False) -> None:
         """A finger on the path's pixels, for so long in all. `held`: where it lifts, a menu is asked for, nothing tapped."""
         shown = self._patiently(partial(self.page.call, "Page.getLayoutMetrics"))["cssVisualViewport"]
-        unit = self.display.density * shown["scale"]  # DevTools counts in the page's own pixels
+        unit = self.page.browser.density * shown["scale"]  # DevTools counts in the page's own pixels
         places = [{"x": (x + 0.5) / unit, "y": (y + 0.5) / unit} for x, y in path]
         began = time.monotonic()
         self._input("Input.dispatchTouchEvent", type="touchStart", touchPoints=places[:1])

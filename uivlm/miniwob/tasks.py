@@ -35,7 +35,8 @@ NAMES = (
     "scroll-text-2",
 )
 Split = Literal["train", "test"]
-DISPLAY = Display(160, 210, density=2.5, mobile=False)  # all of a task, and nothing beside it
+DISPLAY = Display(160, 210, mobile=False)  # all of a task, and nothing beside it
+DENSITY = 2.5
 
 # Where the goal stood is a gap: `display: none` would move the task. The cover invites to another task, the rest is a score.
 HIDDEN = """
@@ -66,7 +67,7 @@ def tasks(split: Split, seed: int, names: tuple[str, ...] = NAMES) -> Iterator[T
 @contextmanager
 def room() -> "Iterator[Room]":
     """Where tasks are given: a browser, and the pages behind an address."""
-    with served(_pages()) as site, browser() as chromium:
+    with served(_pages()) as site, browser(density=DENSITY) as chromium:
         yield Room(chromium, site)
 
 
