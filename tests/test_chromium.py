@@ -108,7 +108,7 @@ def test_no_browser_here(monkeypatch, tmp_path):
 def test_the_sandbox_is_left_out_for_root_alone(monkeypatch):
     for user, expected in ((0, True), (1000, False)):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        assert ("--no-sandbox" in chromium._options("/p", ())) is expected
+        assert ("--no-sandbox" in chromium._options("/p", (), 1.0)) is expected
 
 
 # -- nothing is left ----------------------------------------------------------------------------------------
