@@ -30,7 +30,7 @@ from data_prep.spill import Job, spill_part
 from data_prep.split import EXAMPLES, SPLITS, Choice, read_shares, read_split
 from data_prep.tokens import Counter, count, counters
 from data_prep.work import Work, discard, opened, publish, read_json, write_json
-from data_prep.write import fingerprint, plan_files, write_file
+from data_prep.write import Files, fingerprint, plan_files, write_file
 from uivlm.actions.language import Language
 from uivlm.engine import Crew, Engine, crew
 from uivlm.sentences.store import FORMAT, META, VERSION
@@ -160,8 +160,7 @@ def _make(
     plan = plan_episodes(index, settings)
     if not plan.episodes:
         raise ValueError(_nothing_left(source, plan))
-    num_files, files = plan_files(plan.episodes, index, work)
-    written = list(run.each("writing episodes", write_file, files, num_files))
+    written = _write(run, plan_files(plan.episodes, index, work))
     report = make_report(plan, index, settings, told, len(parts), _unusable(work, told, plan))
     write_json(work, work.data / META, _meta(plan, index, report, written, told, settings))
     report["tokens"] = count(models, work.data)
@@ -182,6 +181,17 @@ def _read(run: _Run, jobs: list[Job], stop: Stop) -> list[dict[str, Any]]:
             if stop.limited and stop.after(read_index(run.work, [job.number])):
                 break
     return told
+
+
+def _write(run: _Run, planned: Files) -> list[dict[str, Any]]:
+    """Pass 2: what meta.json says of each file."""
+    written = []
+    results = run.each("writing episodes", write_file, planned.files, len(planned.spent))
+    for told, spent in zip(results, planned.spent, strict=True):
+        written.append(told)
+        for screens in spent:  # results come in order, so all files before are whole, too
+            screens.unlink(missing_ok=True)
+    return written
 
 
 def _unusable(work: Work, told: Sequence[dict[str, Any]], plan: Plan) -> list[str]:

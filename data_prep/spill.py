@@ -1,15 +1,15 @@
-"""Pass 1: one part of a source in; its steps as finished rows in a temporary Arrow file out, their screens in another.
+"""Pass 1: one part of a source in; its steps as finished rows in a temporary Arrow file out, their screens in others.
 
 A gzip stream cannot be entered in the middle, and the steps of an episode may lie anywhere. So every part is read
 once, screens are encoded at once, and the rows wait on disk in a file that can be read at any row and column. The
-screens wait one after the other in a file of their own, written and later read without a copy in between. In memory
-are one record and 256 rows without their screens, whatever the size of the part; on disk the encoded screens lie a
-second time until the data is written.
+screens wait one after the other in a file for each split, written and later read without a copy in between. In memory
+are one record and 256 rows without their screens, whatever the size of the part.
 """
 
 import hashlib
 import marshal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -25,7 +25,7 @@ from data_prep.memory import hold_freed
 from data_prep.reader import reader
 from data_prep.record import Part, Record, Unusable
 from data_prep.settings import Kept, Settings
-from data_prep.split import SPLITS
+from data_prep.split import SPLITS, Left, Split
 from data_prep.tfrecord import DamagedShard
 from data_prep.work import Work, read_settings, write_json
 from uivlm.actions.language import Language
@@ -34,7 +34,7 @@ from uivlm.sentences.store import RECORDED, element_columns, encode_image
 WAITING = 256  # rows that lie together
 SPILLED = pa.schema([
     *(field for field in RECORDED if field.name != "image"),
-    ("image_at", pa.int64()),  # where the screen begins among the part's, bytes; null where there is none
+    ("image_at", pa.int64()),  # where the screen begins among those of the part and split, bytes; null where there is none
     ("image_size", pa.int32()),  # bytes
     ("said", pa.string()),  # the source's own split
     ("kind", pa.string()),  # of action: tap, swipe, type, press back, ...
@@ -56,13 +56,12 @@ class Job:
 def spill_part(job: Job) -> None:
     """Read a part to its end. A damaged one leaves its error and no row."""
     hold_freed()
-    hidden = job.work.hidden(), job.work.hidden()
+    names = job.work.spill(job.number), *(job.work.screens(job.number, split) for split in SPLITS)
+    hidden = [job.work.hidden() for _ in names]
     told: dict[str, Any] = {"name": job.part.name, "stamp": job.part.stamp}
     try:
         count, digest = _spill(job, *hidden)
-        for file, name in zip(
-            hidden, (job.work.spill(job.number), job.work.screens(job.number)), strict=True
-        ):
+        for file, name in zip(hidden, names, strict=True):
             file.replace(name)
         told |= {"records": count, "sha256": digest}
     except DamagedShard as damage:
@@ -72,22 +71,26 @@ def spill_part(job: Job) -> None:
     write_json(job.work, job.work.told(job.number), told)
 
 
-def _spill(job: Job, path: Path, screens: Path) -> tuple[int, str]:
-    """Write the rows and their screens; how many they are, and a digest of them all."""
+def _spill(job: Job, path: Path, *screens: Path) -> tuple[int, str]:
+    """Write the rows, and their screens by split; how many they are, and a digest of them all."""
     settings = read_settings(job.work)
-    total, count, at = hashlib.sha256(), 0, 0
+    total, count, ends = hashlib.sha256(), 0, dict.fromkeys(SPLITS, 0)
     waiting: list[dict[str, Any]] = []
     with (
-        screens.open("wb", 0) as images,
+        ExitStack() as opened,
         pa.OSFile(str(path), "wb") as file,
         pa.ipc.new_file(file, SPILLED) as writer,
     ):
-        for row in _rows(job.part, settings):
+        images = {
+            split: opened.enter_context(screen.open("wb", 0))
+            for split, screen in zip(SPLITS, screens, strict=True)
+        }
+        for split, row in _rows(job.part, settings):
             total.update(row["digest"])
             count += 1
-            if image := row.pop("image", None):
-                row |= {"image_at": at, "image_size": len(image)}
-                at += _written(images, image)
+            if split in SPLITS and (image := row.pop("image", None)):
+                row |= {"image_at": ends[split], "image_size": len(image)}
+                ends[split] += _written(images[split], image)
             waiting.append(row)
             if len(waiting) == WAITING:
                 writer.write_batch(pa.RecordBatch.from_pylist(waiting, SPILLED))
@@ -105,16 +108,17 @@ def _written(file: FileIO, data: bytes) -> int:
     return len(data)
 
 
-def _rows(part: Part, settings: Settings) -> Iterator[dict[str, Any]]:
+def _rows(part: Part, settings: Settings) -> Iterator[tuple[Split | Left, dict[str, Any]]]:
+    """Each with its episode's split; without a screen where that is none, or nothing can be made of the step."""
     kept, language = settings.kept, Language(settings.kept.bins)
     for found in reader(settings.format).read(part):
         key = {"subset": found.subset, "episode_id": found.episode_id, "step_id": found.step_id}
+        split = settings.choice.of(found.subset, found.episode_id, found.split)
         try:
-            left = settings.choice.of(found.subset, found.episode_id, found.split)
-            row = key if left not in SPLITS else key | _row(found.load(), language, kept)
+            row = key if split not in SPLITS else key | _row(found.load(), language, kept)
         except Unusable as bad:
             row = key | {"why": bad.why, "sentence": str(bad)}
-        yield {**row, "said": found.split, "digest": _digest(row)}
+        yield split, {**row, "said": found.split, "digest": _digest(row)}
 
 
 def _row(record: Record, language: Language, kept: Kept) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The folder in which data is made: `OUT.part` beside OUT, kept when a run ends early, so that the next goes on there.
 
     settings.json   what decides the bytes of the data: a run with other settings may not go on here
-    spill/          pass 1: NNNNN.arrow, the rows of a part; NNNNN.screens; NNNNN.json, written last, what was read
-    data/           pass 2: what OUT will be
+    spill/          pass 1: NNNNN.arrow, the rows of a part; NNNNN.SPLIT, their screens; NNNNN.json, written last, what was read
+    data/           pass 2: what OUT will be; screens that no file to come needs are removed
     whole           written when data/ is: from then on only names change
 
 Every file has a temporary name until it is whole. At the end data/ is renamed to OUT, and the rest removed.
@@ -21,9 +21,10 @@ from uuid import uuid4
 
 from data_prep.record import Part
 from data_prep.settings import Settings, as_json, from_json
+from data_prep.split import Split
 from uivlm.sentences.store import FORMAT, META
 
-LAYOUT = 3  # of the files that wait, of their rows' digests, and of what is written
+LAYOUT = 4  # of the files that wait, of their rows' digests, and of what is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class Work:
         """The rows of a part."""
         return self.folder / "spill" / f"{number:05d}.arrow"
 
-    def screens(self, number: int) -> Path:
-        """The encoded screens of a part's rows, one after the other."""
-        return self.folder / "spill" / f"{number:05d}.screens"
+    def screens(self, number: int, split: Split) -> Path:
+        """The encoded screens of a part's rows of a split, one after the other."""
+        return self.folder / "spill" / f"{number:05d}.{split}"
 
     def hidden(self) -> Path:
         """A name for a file until it is whole; of no other process, even one that outlived its run."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from data_prep.episodes import Planned
 from data_prep.index import Index
 from data_prep.spill import WAITING
-from data_prep.split import SPLITS
+from data_prep.split import SPLITS, Split
 from data_prep.work import Work
 from uivlm.sentences.store import PLACED, RECORDED, ROW_GROUP, SCHEMA
 
@@ -35,20 +35,44 @@ class File:
 
     name: str
     work: Work
-    split: str
+    split: Split
     rows: tuple[Row, ...]
     num_episodes: int
 
 
-def plan_files(episodes: list[Planned], index: Index, work: Work) -> tuple[int, Iterator[File]]:
-    """Episodes as files of at most STEPS_A_FILE steps, split by split, in the order of the data: how many, and them."""
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What is to be written, in this order, and after each file the waiting screens that none to come needs: so that they
+    and the data do not lie on disk twice as a whole."""
+
+    files: Iterator[File]
+    spent: list[list[Path]]  # of each file
+
+
+def plan_files(episodes: list[Planned], index: Index, work: Work) -> Files:
+    """Episodes as files of at most STEPS_A_FILE steps, split by split, in the order of the data."""
     batches = {split: _batches([e for e in episodes if e.split == split]) for split in SPLITS}
     files = (
         File(f"{split}-{i:05d}-of-{len(listed):05d}.parquet", work, split, _places(batch, index), len(batch))
         for split, listed in batches.items()
         for i, batch in enumerate(listed)
     )
-    return sum(map(len, batches.values())), files
+    return Files(files, [
+        [work.screens(part, split) for part in parts]
+        for split, listed in batches.items() for parts in _last_needed(listed, index)
+    ])  # fmt: skip
+
+
+def _last_needed(batches: list[list[Planned]], index: Index) -> list[list[int]]:
+    """Of each batch, the parts of which no later one has a record."""
+    last: dict[int, int] = {}
+    for i, batch in enumerate(batches):
+        records = np.concatenate([episode.records for episode in batch])
+        last |= dict.fromkeys(np.unique(index.part[records]).tolist(), i)
+    found: list[list[int]] = [[] for _ in batches]
+    for part, i in last.items():
+        found[i].append(part)
+    return found
 
 
 def _batches(episodes: list[Planned]) -> list[list[Planned]]:
@@ -90,17 +114,17 @@ def _write(file: File, path: Path) -> None:
             rows = file.rows[start : start + ROW_GROUP]
             placed = [[file.split] * len(rows), [row.t for row in rows]]
             columns = [pa.array(values, field.type) for values, field in zip(placed, PLACED, strict=True)]
-            found = _gathered(file.work, rows)
+            found = _gathered(file.work, file.split, rows)
             writer.write_table(pa.table([*columns, *found.columns], SCHEMA), row_group_size=ROW_GROUP)
 
 
-def _gathered(work: Work, rows: Sequence[Row]) -> pa.Table:
+def _gathered(work: Work, split: Split, rows: Sequence[Row]) -> pa.Table:
     """The rows, in order. Their files are mapped into memory for them alone: what is read of a map counts as this process's
     memory while it lasts."""
     places = [(row.part, *divmod(row.row, WAITING)) for row in rows]
     parts = {row.part for row in rows}
     files = {part: pa.ipc.open_file(pa.memory_map(str(work.spill(part)))) for part in parts}
-    screens = {part: pa.memory_map(str(work.screens(part))) for part in parts}
+    screens = {part: pa.memory_map(str(work.screens(part, split))) for part in parts}
     batches = {
         (part, group): files[part].get_batch(group)
         for part, group in {(part, group) for part, group, _ in places}

@@ -17,10 +17,12 @@ import pytest
 from test_data_prep import refused
 
 from data_prep import __main__ as stage
+from data_prep import write
 from data_prep.__main__ import prepare
 from data_prep.aitw import to_example
 from data_prep.record import Record
 from data_prep.settings import Kept, Settings
+from data_prep.split import SPLITS
 from data_prep.tfrecord import write_shard
 from data_prep.work import LAYOUT
 
@@ -160,6 +162,32 @@ def test_what_was_read_is_not_read_again(
         (tmp_path / path.name).write_bytes(bytes(path.stat().st_size))
     monkeypatch.setattr(stage, "spill_part", interrupted)
     assert prepare(source, tmp_path / "out")["steps"] == 240
+
+
+def test_screens_wait_no_longer_than_needed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a disk would have to hold them twice; and what is gone is not asked for by a run that goes on."""
+    monkeypatch.setattr(write, "STEPS_A_FILE", 40)  # an episode a file, of two shards
+    assert prepare(source, tmp_path / "whole")["steps"] == 240
+    waiting: list[int] = []
+    spill = tmp_path / "out.part" / "spill"
+
+    def stops(file: write.File) -> object:
+        waiting.append(
+            sum(screens.stat().st_size for split in SPLITS for screens in spill.glob(f"*.{split}"))
+        )
+        if len(waiting) == 4:
+            raise KeyboardInterrupt
+        return write.write_file(file)
+
+    monkeypatch.setattr(stage, "write_file", stops)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tmp_path / "out")
+    prepare(source, tmp_path / "out")
+    each = waiting[0] // 6  # episodes have the same pixels
+    assert [round(size / each) for size in waiting] == [6, 5, 4, 3, 3, 3, 3, 3, 2, 1]
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 def interrupt(source: Path, out: Path, at: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from data_prep.__main__ import REPORT, app
 from data_prep.reader import FORMATS
 from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
+from data_prep.split import SPLITS
 from data_prep.work import Work, keep_settings, read_json
 from uivlm.engine import crew
 from uivlm.episode import Episode
@@ -63,12 +64,13 @@ def test_parts_cross_process_borders(name: str, sources: Path, tmp_path: Path) -
         keep_settings(work, Settings(name))  # type: ignore[arg-type]
         with crew(workers) as hands:
             list(hands.in_order(spill_part, [Job(i, part, work) for i in range(2)]))
-        spilled += [
-            (read_json(work.told(i)), work.spill(i).read_bytes(), work.screens(i).read_bytes())
-            for i in range(2)
-        ]
+        spilled += [(read_json(work.told(i)), work.spill(i).read_bytes(), screens(work, i)) for i in range(2)]
     assert all(each == spilled[0] for each in spilled)
     assert spilled[0][0]["records"]
+
+
+def screens(work: Work, number: int) -> list[bytes]:
+    return [work.screens(number, split).read_bytes() for split in SPLITS]
 
 
 def test_every_format_of_the_command_is_here() -> None:
