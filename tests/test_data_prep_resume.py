@@ -75,14 +75,20 @@ def test_killed_twenty_times_it_ends_with_the_same_bytes(source: Path, tmp_path:
     )
     usual = time.perf_counter() - start
     moments, out = random.Random(4), tmp_path / "out"
-    kept = 0
-    for _ in range(KILLS):
+    kills = kept = 0
+    while kills < KILLS or kept < KILLS // 2:
         killed_after(moments.uniform(0.3, 1.1) * usual, command(source, out, "--workers", "2"))
-        kept += bool(list(tmp_path.glob("out.part/spill/*.json")))
-    assert kept, "no kill came while there was something to lose"
-    if not out.exists():
-        done = subprocess.run(command(source, out), cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        if out.exists() and not out.with_name("out.part").exists():  # too late: the machine has become faster
+            assert content(out) == content(tmp_path / "whole")
+            shutil.rmtree(out)
+            usual *= 0.8
+            continue
+        kills += 1
+        if list(tmp_path.glob("out.part/spill/*.json")):
+            kept += 1
+        else:  # so early that there was nothing to lose
+            usual *= 1.1
+    subprocess.run(command(source, out), cwd=ROOT, capture_output=True, check=True)
     assert content(out) == content(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["out", "whole"]
 

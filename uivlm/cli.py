@@ -49,11 +49,13 @@ def train(
 ) -> None:
     """Fine-tune by a recipe: prepared data in, a checkpoint folder out."""
     wanted = _recipe(recipe, set_)  # a mistake in it is told before anything slow is imported
+    from uivlm.training.trainer import leave
     from uivlm.training.trainer import train as run_training
 
     folder = out or Path("runs") / wanted.name
     run_training(wanted, folder, resume)
     say(f"checkpoint: {folder}")
+    leave()
 
 
 @app.command()

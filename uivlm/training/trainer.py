@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed
 from rich.console import Console
 from rich.text import Text
 from transformers import TrainerCallback
@@ -69,6 +70,13 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
         checkpoint.save(folder, model, built, recipe, data, time.monotonic() - started, log)
         shutil.rmtree(state)
     return folder
+
+
+def leave() -> None:
+    """The end of this process's part in a training by several. Threads that still speak for it when the interpreter ends can
+    abort it, and a run that is whole would have failed."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def open_state(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
