@@ -75,8 +75,10 @@ def test_killed_twenty_times_it_ends_with_the_same_bytes(source: Path, tmp_path:
     )
     usual = time.perf_counter() - start
     moments, out = random.Random(4), tmp_path / "out"
-    kills = kept = 0
+    kills = kept = runs = 0
     while kills < KILLS or kept < KILLS // 2:
+        runs += 1
+        assert runs < 10 * KILLS, "no kills come while there is something to lose"
         killed_after(moments.uniform(0.3, 1.1) * usual, command(source, out, "--workers", "2"))
         if out.exists() and not out.with_name("out.part").exists():  # too late: the machine has become faster
             assert content(out) == content(tmp_path / "whole")

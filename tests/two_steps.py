@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from uivlm.models.qwen_vl import files
+from uivlm.training.trainer import leave
 from uivlm.training.zero import deepspeed
 
 config = deepspeed(3)
@@ -38,7 +39,7 @@ def main(folder: str) -> None:
         engine.step()
     print(f"process {rank} is done", flush=True)
     torch.distributed.barrier()
-    os._exit(0)  # all was seen; threads of gloo may abort an interpreter that ends among them
+    leave()
 
 
 def row(module: files.QwenVL, sees: bool) -> tuple[Tensor, Tensor | None]:

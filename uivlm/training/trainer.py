@@ -4,14 +4,15 @@ In: prepared data and a recipe. Out: a checkpoint folder (`training/checkpoint.p
 state lies in a folder OUT.state beside it; `resume` continues from the newest complete state there.
 """
 
+import atexit
 import json
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
 import torch
-import torch.distributed
 from rich.console import Console
 from rich.text import Text
 from transformers import TrainerCallback
@@ -73,10 +74,15 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
 
 
 def leave() -> None:
-    """The end of this process's part in a training by several. Threads that still speak for it when the interpreter ends can
-    abort it, and a run that is whole would have failed."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    """The end of a process that trained with others, once all is written. Threads that spoke with them can abort an
+    interpreter that ends among them, and the launcher would call a whole run failed: so this one does not end by itself.
+    Nothing happens in a process that trained alone.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        atexit._run_exitfuncs()  # what others asked to be done at the end, such as wandb
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def open_state(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
