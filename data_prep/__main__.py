@@ -112,7 +112,7 @@ def prepare(
         raise ValueError(f"the source {source} lies inside the output folder {out}: name another folder")
     with opened(out, settings, parts, force) as work:
         if not work.whole.exists():
-            with Progress(console=errors, transient=True) as progress:
+            with Progress(console=errors, transient=True, refresh_per_second=2) as progress:
                 try:
                     with crew(workers, engine) as hands:
                         _make(_Run(work, progress, hands), parts, str(source), settings, models)

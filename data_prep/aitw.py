@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from data_prep.example import Values, make_example, parse_example
 from data_prep.record import Found, Record, Unusable
-from uivlm.episode import Element
+from uivlm.episode import Annotations
 
 
 class BadRecord(Unusable):
@@ -60,7 +60,7 @@ def _record(fields: "_Fields") -> Record:
         device_type=fields.text("device_type"),
         activity=fields.text("current_activity"),
         pixels=_pixels(fields),
-        elements=_elements(fields),
+        annotations=_annotations(fields),
         action_type=fields.integer("results/action_type"),
         touch=fields.point("results/yx_touch"),
         lift=fields.point("results/yx_lift"),
@@ -90,11 +90,9 @@ def to_example(record: Record) -> bytes:
         "image/width": [width],
         "image/channels": [channels],
         "image/encoded": [np.ascontiguousarray(record.pixels, np.uint8).tobytes()],
-        "image/ui_annotations_positions": [
-            float(number) for e in record.elements for number in (e.y, e.x, e.height, e.width)
-        ],
-        "image/ui_annotations_text": [e.text.encode() for e in record.elements],
-        "image/ui_annotations_ui_types": [e.kind.encode() for e in record.elements],
+        "image/ui_annotations_positions": [float(number) for number in record.annotations.boxes],
+        "image/ui_annotations_text": [text.encode() for text in record.annotations.texts],
+        "image/ui_annotations_ui_types": [kind.encode() for kind in record.annotations.kinds],
         "results/action_type": [record.action_type],
         "results/type_action": [record.text.encode()],
         "results/yx_touch": [float(number) for number in record.touch],
@@ -163,7 +161,7 @@ def _pixels(fields: _Fields) -> NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8).reshape(height, width, channels)
 
 
-def _elements(fields: _Fields) -> tuple[Element, ...]:
+def _annotations(fields: _Fields) -> Annotations:
     where, what, which = (f"image/ui_annotations_{name}" for name in ("positions", "text", "ui_types"))
     numbers, texts, kinds = fields.many(where, float), fields.texts(what), fields.texts(which)
     if len(numbers) != 4 * len(texts) or len(texts) != len(kinds):
@@ -171,4 +169,4 @@ def _elements(fields: _Fields) -> tuple[Element, ...]:
             where,
             f"{len(numbers)} numbers, {len(texts)} texts and {len(kinds)} types are not 4, 1 and 1 a box",
         )
-    return tuple(map(Element, *(numbers[i::4] for i in range(4)), texts, kinds))
+    return Annotations(numbers, texts, kinds)  # type: ignore[arg-type]

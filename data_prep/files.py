@@ -9,7 +9,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple
 
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")  # name, number, how many; no extension
 
@@ -26,13 +26,13 @@ def is_url(where: str) -> bool:
     return "://" in where
 
 
-def open_binary(where: str) -> BinaryIO:
+def open_binary(where: str) -> io.BufferedReader:
     """Open to read. OSError where it is not there or cannot be reached."""
     if not is_url(where):
         return Path(where).open("rb")
     files, path = _far(where)
     with _reached(where):
-        return cast("BinaryIO", io.BufferedReader(_FarFile(where, files.open(path, "rb"))))
+        return io.BufferedReader(_FarFile(where, files.open(path, "rb")))
 
 
 def list_files(source: str) -> list[Listed]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from data_prep.split import Split
 from uivlm.actions.action import Action
 from uivlm.actions.aitw import from_aitw
-from uivlm.episode import Element
+from uivlm.episode import Annotations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Record:
     device_type: str
     activity: str
     pixels: NDArray[np.uint8]  # [H, W, 3] RGB
-    elements: tuple[Element, ...]
+    annotations: Annotations
     action_type: int  # AITW's enum
     touch: tuple[float, float]  # (y, x); (-1, -1) for what is no gesture
     lift: tuple[float, float]

@@ -25,7 +25,7 @@ from uivlm.actions.aitw import to_aitw
 from uivlm.devices.sim.expert import SUBSET, record
 from uivlm.devices.sim.goals import Split
 from uivlm.devices.sim.tasks import Task, task
-from uivlm.episode import Episode
+from uivlm.episode import Episode, annotations
 
 IN_SHARD = 50  # episodes
 SEEDS = 1_000_000  # task seeds that belong to one --seed
@@ -89,7 +89,7 @@ def _record(episode: Episode, t: int) -> Record:
         device_type="SIMULATED",
         activity="sim/sim.Phone",
         pixels=step.screen.pixels,
-        elements=step.screen.elements,
+        annotations=annotations(step.screen.elements),
         action_type=action_type,
         touch=touch,
         lift=lift,

@@ -29,7 +29,7 @@ from data_prep.split import SPLITS, Left, Split
 from data_prep.tfrecord import DamagedShard
 from data_prep.work import Work, read_settings, write_json
 from uivlm.actions.language import Language
-from uivlm.sentences.store import RECORDED, element_columns, encode_image
+from uivlm.sentences.store import RECORDED, encode_image
 
 WAITING = 256  # rows that lie together
 SPILLED = pa.schema([
@@ -144,7 +144,9 @@ def _row(record: Record, language: Language, kept: Kept) -> dict[str, Any]:
         "lift_y": record.lift[0],
         "lift_x": record.lift[1],
         "text": record.text,
-        **element_columns(record.elements),
+        "element_boxes": record.annotations.boxes,
+        "element_texts": record.annotations.texts,
+        "element_kinds": record.annotations.kinds,
         "device_type": record.device_type,
         "activity": record.activity,
         "android_api_level": record.android_api_level,

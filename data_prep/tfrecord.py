@@ -1,22 +1,24 @@
 """GZIP TFRecord files: a path in, the bytes of each record out, and the other way round.
 
 A file is one gzip stream of frames: length (uint64 LE), masked crc32c of those 8 bytes, data, masked crc32c of
-the data. Both checksums are always checked. At most one record and one inflated piece are held in memory.
+the data. All checksums are always checked. At most one record is held in memory, inflated where it will stay.
 """
 
+import io
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from gzip import BadGzipFile
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 import google_crc32c
 from zlib_ng import zlib_ng
+from zlib_ng.zlib_ng import _GzipReader
 
 from data_prep.files import open_binary
 
 READ = 1 << 15  # bytes read from the file at a time
-PIECE = 1 << 18  # bytes inflated at a time; more of either leaves the processor's cache
 MAX_RECORD = 1 << 28  # bytes; a raw 4320 x 7680 screen is 95 MiB
 GZIP = 31  # zlib's window bits for a gzip header and trailer
 GZIP_MAGIC = b"\x1f\x8b"
@@ -51,12 +53,13 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """The records of one shard (a path or URL), in order. Raises DamagedShard where the file stops making sense."""
     number = 0
     with open_binary(os.fspath(path)) as file:
-        stream = _Stream(file)
         try:
+            stream = _inflated(file)
             while (record := _record(stream)) is not None:
                 yield record
                 number += 1
-        except _BrokenError as broken:
+        except (_BrokenError, BadGzipFile, EOFError, InflateError) as error:
+            broken = error if isinstance(error, _BrokenError) else _gzip_error(error)
             raise DamagedShard(str(path), number, broken.kind, broken.detail) from None
 
 
@@ -77,8 +80,8 @@ def write_shard(path: str | os.PathLike[str], records: Iterable[bytes], level: i
         hidden.unlink(missing_ok=True)
 
 
-def _record(stream: "_Stream") -> bytes | None:
-    head = stream.take(12)
+def _record(stream: BinaryIO) -> bytes | None:
+    head = stream.read(12)
     if not head:
         return None
     if len(head) < 12:
@@ -92,7 +95,7 @@ def _record(stream: "_Stream") -> bytes | None:
         raise _BrokenError(
             "record too long", f"a record of {length} bytes is more than the {MAX_RECORD} that make sense"
         )
-    data, checksum = stream.take(length), stream.take(4)
+    data, checksum = stream.read(length), stream.read(4)
     if len(checksum) < 4:
         there = len(data) + len(checksum)
         raise _BrokenError("truncated record", f"it ends after {there} of the record's {length + 4} bytes")
@@ -107,59 +110,26 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-class _Stream:
-    """The inflated bytes of a file, taken a given number at a time."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._pieces = _inflate(file)
-        self._left = memoryview(b"")  # inflated, not yet taken
-
-    def take(self, size: int) -> bytes:
-        """`size` bytes; fewer only at the end of the stream."""
-        taken: list[memoryview] = []
-        need = size
-        while need:
-            if not self._left:
-                piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                self._left = memoryview(piece)
-            part = self._left[:need]
-            self._left = self._left[need:]
-            taken.append(part)
-            need -= len(part)
-        return b"".join(taken)
-
-
-def _inflate(file: BinaryIO) -> Iterator[bytes]:
-    """The content of a gzip file in pieces of at most PIECE bytes. Concatenated gzip members are one content."""
-    raw = file.read(READ)
-    if not raw.startswith(GZIP_MAGIC):
-        what = f"it begins with {raw[:4].hex(' ')}" if raw else "it is empty"
+def _inflated(file: io.BufferedReader) -> BinaryIO:
+    """The content of a gzip file: several members as one, zeros behind them as nothing."""
+    head = file.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)]
+    if head != GZIP_MAGIC:
+        what = f"it begins with {head.hex(' ')}" if head else "it is empty"
         raise _BrokenError("not gzip", f"this is no gzip file, {what}")
-    while raw:
-        if len(raw) < 2:
-            raw += file.read(READ)
-        if not raw.startswith(GZIP_MAGIC):
-            raise _BrokenError(
-                "trailing garbage", "bytes that are not gzip follow the end of the gzip stream"
-            )
-        inflate = zlib_ng.decompressobj(GZIP)
-        while not inflate.eof:
-            if not raw:
-                raise _BrokenError("truncated gzip", "the gzip stream is cut off before its end")
-            try:
-                piece = inflate.decompress(raw, PIECE)
-            except InflateError as error:
-                raise _gzip_error(error) from None
-            if piece:
-                yield piece
-            raw = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-            raw = raw or file.read(READ)
+    # what GzipNGFile reads with; a buffer in between would cost a copy, and the last records of a file that is cut off
+    return io.BufferedReader(cast("io.RawIOBase", _GzipReader(file, READ)), 1)
 
 
 def _gzip_error(error: Exception) -> _BrokenError:
     text = str(error)
-    if "data check" in text or "length check" in text:  # crc32 and size in the gzip trailer
-        return _BrokenError("gzip checksum", "the checksum of the gzip stream does not match")
-    return _BrokenError("gzip damage", f"the gzip stream cannot be inflated, {text}")
+    match error:
+        case EOFError():
+            return _BrokenError("truncated gzip", "the gzip stream is cut off before its end")
+        case BadGzipFile() if text.startswith("Not a gzipped file"):  # its beginning was one
+            return _BrokenError(
+                "trailing garbage", "bytes that are not gzip follow the end of the gzip stream"
+            )
+        case BadGzipFile() if "check" in text or "length" in text:  # crc32 and size in the gzip trailer
+            return _BrokenError("gzip checksum", "the checksum of the gzip stream does not match")
+        case _:
+            return _BrokenError("gzip damage", f"the gzip stream cannot be inflated, {text}")

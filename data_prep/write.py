@@ -18,6 +18,9 @@ from data_prep.split import SPLITS, Split
 from data_prep.work import Work
 from uivlm.sentences.store import PLACED, RECORDED, ROW_GROUP, SCHEMA
 
+GATHERED = (
+    8 * ROW_GROUP
+)  # rows at a time, about 10 MB of screens: opening what waits costs as much as a few rows
 STEPS_A_FILE = 4096  # about 350 MB of screens; an episode is never cut
 
 
@@ -110,8 +113,8 @@ def _write(file: File, path: Path) -> None:
     # a row group has few rows, so what a codec costs once counts: snappy takes a fifth less time than zstd
     compression = {field: "none" if field.startswith("image") else "snappy" for field in _leaves(SCHEMA)}
     with pq.ParquetWriter(path, SCHEMA, compression=compression, use_dictionary=["subset", "goal"]) as writer:
-        for start in range(0, len(file.rows), ROW_GROUP):
-            rows = file.rows[start : start + ROW_GROUP]
+        for start in range(0, len(file.rows), GATHERED):
+            rows = file.rows[start : start + GATHERED]
             placed = [[file.split] * len(rows), [row.t for row in rows]]
             columns = [pa.array(values, field.type) for values, field in zip(placed, PLACED, strict=True)]
             found = _gathered(file.work, file.split, rows)

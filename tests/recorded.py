@@ -262,7 +262,7 @@ def fields(gold: Gold) -> tuple[Any, ...]:
 
 
 def boxes_in(record: Record) -> list[list[float]]:
-    return boxes_of(Screen(record.pixels, record.elements)).tolist()
+    return boxes_of(Screen(record.pixels, record.annotations.elements)).tolist()
 
 
 def why(found: Found) -> str:

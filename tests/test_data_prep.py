@@ -28,7 +28,7 @@ from data_prep.split import Choice, by_hash, leaks, parent, read_split
 from data_prep.tfrecord import read_records, write_shard
 from uivlm.actions.language import Language
 from uivlm.agents.agent import Decision
-from uivlm.episode import Element, Episode, History
+from uivlm.episode import Annotations, Episode, History
 from uivlm.evaluation.benchmark import evaluate
 from uivlm.sentences.sentence import Grammar
 from uivlm.sentences.store import Prepared
@@ -195,7 +195,9 @@ def test_limit_takes_whole_episodes_first_and_stops_reading(tmp_path: Path) -> N
 def record(episode_id: str, step: int, length: int, shade: int = 0, **changes: Any) -> bytes:
     pixels = np.full((6, 4, 3), shade, np.uint8)
     first = (episode_id, step, length, f"goal of {episode_id}", 30, "PIXEL_3", "a/b", pixels)
-    made = Record(*first, (Element(0.5, 0.25, 0.125, 0.5, "x"),), 4, (0.5, 0.5), (0.5, 0.5), "")
+    made = Record(
+        *first, Annotations([0.5, 0.25, 0.125, 0.5], ["x"], ["TEXT"]), 4, (0.5, 0.5), (0.5, 0.5), ""
+    )
     return to_example(replace(made, **changes))
 
 
@@ -528,9 +530,7 @@ def real_records() -> list[Record]:
         boxes, texts, kinds = (
             row[f"image/ui_annotations_{name}"] for name in ("positions", "text", "ui_types")
         )
-        elements = tuple(
-            Element(*box, text, kind) for box, text, kind in zip(boxes, texts, kinds, strict=True)
-        )
+        drawn = Annotations([number for box in boxes for number in box], texts, kinds)
         first = (row["episode_id"], row["step_id"], row["episode_length"], row["goal_info"])
         device = (
             row.get("android_api_level", 30),
@@ -543,7 +543,7 @@ def real_records() -> list[Record]:
                 *first,
                 *device,
                 pixels,
-                elements,
+                drawn,
                 row["results/action_type"],
                 *points,
                 row["results/type_action"],
@@ -586,7 +586,7 @@ def test_real_episodes_go_all_the_way(tmp_path: Path) -> None:
         step = found[recorded.episode_id].steps[recorded.step_id]
         np.testing.assert_array_equal(step.screen.pixels, recorded.pixels)
         assert step.action == parse_record(to_example(recorded)).action
-        assert [e.text for e in step.screen.elements] == [e.text for e in recorded.elements]
+        assert [e.text for e in step.screen.elements] == recorded.annotations.texts
     prepared = Prepared.open(out)
     filled = {split: found for split in prepared.meta["splits"] if (found := prepared.episodes(split))}
     assert sum(len(episodes) for episodes in filled.values()) == 2

@@ -25,6 +25,7 @@ from data_prep.settings import Kept, Settings
 from data_prep.split import SPLITS
 from data_prep.tfrecord import write_shard
 from data_prep.work import LAYOUT
+from uivlm.episode import annotations
 
 ROOT = Path(__file__).parents[1]
 KILLS = 20
@@ -44,7 +45,19 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def step(episode_id: str, t: int, length: int) -> Record:
     pixels = np.random.default_rng(t).integers(0, 255, (160, 80, 3), np.uint8)
     return Record(
-        episode_id, t, length, "a goal", 33, "PIXEL", "a/b", pixels, (), 4, (0.5, 0.5), (0.5, 0.5), ""
+        episode_id,
+        t,
+        length,
+        "a goal",
+        33,
+        "PIXEL",
+        "a/b",
+        pixels,
+        annotations(()),
+        4,
+        (0.5, 0.5),
+        (0.5, 0.5),
+        "",
     )
 
 

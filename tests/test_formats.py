@@ -76,7 +76,7 @@ def test_aitz_returns(tmp_path: Path, beside: bool) -> None:
     write_aitz(tmp_path, golden(), "test", beside)
     read = loaded(aitz, tmp_path)
     check(read, golden(), "test")
-    assert {e.kind for _, record in read for e in record.elements} == {"ICON_HOME"}
+    assert {e.kind for _, record in read for e in record.annotations.elements} == {"ICON_HOME"}
     check(loaded(aitz, tmp_path / "test"), golden(), "test")
 
 
@@ -159,7 +159,7 @@ def test_seeclick_by_hand(tmp_path: Path) -> None:
     assert scroll.action == Swipe(Point(y=0.8, x=0.5), Point(y=0.2, x=0.4))
     assert click.action == Tap(Point(y=0.61, x=0.49))
     assert click.lift == (0.62, 0.5)
-    (box,) = click.elements
+    (box,) = click.annotations.elements
     assert (box.y, box.x, box.height, box.width, box.text, box.kind) == (0.1, 0.2, 0.3, 0.4, "", "TEXT")
 
 
@@ -183,7 +183,7 @@ def test_aitz_by_hand(tmp_path: Path) -> None:
         Point(0.541063666343689, 0.5073748230934143), Point(0.001115699764341116, 0.5788536071777344)
     )
     assert boxes_in(record) == [[54 / 600, 17 / 270, 8 / 600, 12 / 270]]
-    assert record.elements[0].text == "M"
+    assert record.annotations.texts[0] == "M"
 
 
 def test_androidcontrol_by_hand(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_the_documented_example_is_read(tmp_path: Path) -> None:
         Swipe(Point(0.8, 0.5), Point(0.2, 0.5)), Type("clock"), Finish("complete"),
     ]  # fmt: skip
     assert {(found.subset, found.episode_id, found.split) for found, _ in read} == {("mine", "42", "train")}
-    assert [e.text for e in read[0][1].elements] == ["Apps"]
+    assert read[0][1].annotations.texts == ["Apps"]
 
 
 def test_autoui_is_refused(tmp_path: Path) -> None:

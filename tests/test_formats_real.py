@@ -86,7 +86,7 @@ def test_real_steps_of_aitw(tmp_path: Path, format: str) -> None:
         record = read[row["episode_id"], row["step_id"]]
         check_real(record, row, exact=format == "seeclick")
         if format == "aitz":
-            assert [e.text for e in record.elements] == row["image/ui_annotations_text"]
+            assert record.annotations.texts == row["image/ui_annotations_text"]
 
 
 @real

@@ -18,7 +18,7 @@ from data_prep.split import Choice, read_split
 from data_prep.tfrecord import write_shard
 from uivlm.actions.action import Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.aitw import to_aitw
-from uivlm.episode import Element, Episode, Screen, Step
+from uivlm.episode import Element, Episode, Screen, Step, annotations
 from uivlm.sentences.store import SCHEMA, Prepared, decode_image, encode_image
 
 LONG = "7005961376513612887.272-449." + "Go to a/b/../c, 打开 é " * 20
@@ -64,7 +64,9 @@ def records(of: Episode) -> list[bytes]:
     for t, step in enumerate(of.steps):
         kind, touch, lift, text = to_aitw(step.action)
         place = (of.id, t, len(of.steps), of.goal, 33, "PIXEL_3", "a/b")
-        record = Record(*place, step.screen.pixels, step.screen.elements, kind, touch, lift, text)
+        record = Record(
+            *place, step.screen.pixels, annotations(step.screen.elements), kind, touch, lift, text
+        )
         made.append(to_example(record))
     return made
 

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from data_prep.aitw import BadRecord, parse_record, to_example
 from data_prep.example import make_example, parse_example
 from data_prep.record import Record
 from data_prep.tfrecord import MAX_RECORD, DamagedShard, _checksum, read_records, write_shard
-from uivlm.episode import Element
+from uivlm.episode import Element, annotations
 
 FIXTURE = Path(os.environ.get("UIVLM_GOLDEN") or Path(__file__).parent / "golden") / "aitw_fixture"
 EXPECTED = json.loads((FIXTURE / "expected.json").read_text("utf-8"))["shards"]
@@ -45,10 +46,10 @@ def as_aitw(record: Record) -> dict[str, object]:
             "rgb_bottom_left": pixels[-1, 0].tolist(),
         },
         "image/ui_annotations_positions": [
-            number for e in record.elements for number in (e.y, e.x, e.height, e.width)
+            number for e in record.annotations.elements for number in (e.y, e.x, e.height, e.width)
         ],
-        "image/ui_annotations_text": [e.text for e in record.elements],
-        "image/ui_annotations_ui_types": [e.kind for e in record.elements],
+        "image/ui_annotations_text": [e.text for e in record.annotations.elements],
+        "image/ui_annotations_ui_types": [e.kind for e in record.annotations.elements],
         "results/action_type": record.action_type,
         "results/yx_touch": list(record.touch),
         "results/yx_lift": list(record.lift),
@@ -109,8 +110,9 @@ def flipped(data: bytes, at: int) -> bytes:
         (lambda data: flipped(data, len(data) - 8), "gzip checksum"),
         (lambda data: flipped(data, len(data) - 1), "gzip checksum"),
         (lambda data: data[:10] + b"\xff" * 20 + data[30:], "gzip damage"),
-        (lambda data: data + b"x", "trailing garbage"),
-        (lambda data: data + b"\x00" * 100, "trailing garbage"),
+        (lambda data: data + b"garbage" * 2, "trailing garbage"),
+        (lambda data: data + b"\x00" * 100 + b"garbage" * 2, "trailing garbage"),
+        (lambda data: data + b"\x1f", "truncated gzip"),
         (lambda data: gzip.compress(gzip.decompress(data) + b"\x01\x02"), "truncated record"),
         (lambda data: gzip.compress(gzip.decompress(data)[:5]), "truncated record"),
         (lambda data: gzip.compress(flipped(gzip.decompress(data), 0)), "length checksum"),
@@ -169,7 +171,30 @@ def test_two_gzip_members_are_one_shard(small: bytes, tmp_path: Path) -> None:
     assert len(list(read_records(tmp_path / "two"))) == 6
 
 
-def test_records_larger_than_a_piece(tmp_path: Path) -> None:
+def test_zeros_behind_the_stream_are_padding_as_gzip_has_it(small: bytes, tmp_path: Path) -> None:
+    (tmp_path / "padded").write_bytes(small + bytes(100_000))
+    assert [len(record) for record in read_records(tmp_path / "padded")] == [3, 0, 5000]
+
+
+def test_a_shard_that_is_cut_off_gives_every_record_before(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    good = [rng.bytes(int(size)) for size in rng.integers(0, 40_000, 30)]
+    write_shard(tmp_path / "whole", good)
+    for left in rng.integers(20, (tmp_path / "whole").stat().st_size, 40):
+        (tmp_path / "cut").write_bytes((tmp_path / "whole").read_bytes()[:left])
+        with pytest.raises(DamagedShard) as caught:
+            list(read_records(tmp_path / "cut"))
+        framed = len(inflated(tmp_path / "cut"))
+        ends = np.cumsum([len(record) + 16 for record in good])
+        assert caught.value.record == int((ends <= framed).sum())
+
+
+def inflated(path: Path) -> bytes:
+    """All that can be had of a gzip file that is cut off, by zlib itself."""
+    return zlib.decompressobj(31).decompress(path.read_bytes())
+
+
+def test_records_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
     large = [bytes(3_000_000), np.random.default_rng(0).bytes(2_500_000), b"end"]
     write_shard(tmp_path / "large", large)
     assert list(read_records(tmp_path / "large")) == large
@@ -262,11 +287,11 @@ def test_annotations_may_be_absent() -> None:
     features = first_features()
     for name in ("positions", "text", "ui_types"):
         del features[f"image/ui_annotations_{name}"]
-    assert parse_record(make_example(features)).elements == ()
+    assert parse_record(make_example(features)).annotations.elements == ()
 
 
 def test_whole_numbers_as_points_stay_floats() -> None:
     record = parse_record(make_example(first_features()))
-    changed = replace(record, touch=(0, 1), lift=(0, 1), elements=(Element(0, 0, 1, 1),))
+    changed = replace(record, touch=(0, 1), lift=(0, 1), annotations=annotations([Element(0, 0, 1, 1)]))
     again = parse_record(to_example(changed))
-    assert (again.touch, again.elements) == ((0.0, 1.0), (Element(0.0, 0.0, 1.0, 1.0),))
+    assert (again.touch, again.annotations.elements) == ((0.0, 1.0), (Element(0.0, 0.0, 1.0, 1.0),))

@@ -1,6 +1,8 @@
 """Episodes: what was asked, what was seen, what was done."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,26 @@ class Element:
     width: float
     text: str = ""
     kind: str = "TEXT"  # TEXT or ICON_*
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """A screen's elements as data holds them: three lists, `boxes` flat. Cheap to pass on, as no element is made."""
+
+    boxes: list[float]  # y, x, height and width of each
+    texts: list[str]
+    kinds: list[str]
+
+    @property
+    def elements(self) -> tuple[Element, ...]:
+        """ValueError where the lists do not fit each other."""
+        sides = (self.boxes[i::4] for i in range(4))
+        return tuple(starmap(Element, zip(*sides, self.texts, self.kinds, strict=True)))
+
+
+def annotations(elements: Sequence[Element]) -> Annotations:
+    boxes = [number for e in elements for number in (e.y, e.x, e.height, e.width)]
+    return Annotations(boxes, [e.text for e in elements], [e.kind for e in elements])
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

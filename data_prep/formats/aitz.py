@@ -15,8 +15,8 @@ from data_prep.formats.reading import (
     BAD_EPISODE,
     BAD_STEP,
     aitw_fields,
+    annotated,
     cut,
-    elements,
     found,
     only,
     picture,
@@ -102,7 +102,7 @@ def _load(step: dict[str, Any], source: Path, file: PurePosixPath, place: str) -
     folders = [source / above for above in file.parents]  # image_path begins with the subset's folder
     screen = picture(step.get("image_path"), folders, place, beside=folders[:1])
     positions, texts, kinds = (_decoded(step, f"ui_{what}", place) for what in ("positions", "text", "types"))
-    boxes = elements(positions, texts, kinds, place, size=(screen.shape[0], screen.shape[1]))
+    boxes = annotated(positions, texts, kinds, place, size=(screen.shape[0], screen.shape[1]))
     names = step.get("episode_id"), step.get("step_id")
     return record(*names, length, step.get("instruction"), fields, screen, boxes, place)
 

@@ -31,6 +31,7 @@ from data_prep.record import Found, Part, Record
 from data_prep.split import LABELS, Split
 from data_prep.tfrecord import read_records
 from uivlm.actions.aitw import ACTION_TYPES, DUAL_POINT, TYPE, Fields
+from uivlm.episode import annotations
 
 SUBSET = "android_control"
 SPLITS_FILE = "splits.json"  # {train|validation|test: [episode ids]}, beside the files
@@ -143,7 +144,7 @@ def _load(
         words = goal.decode()
     except UnicodeDecodeError:
         raise unusable(BAD_EPISODE, place, "its goal is not UTF-8") from None
-    return record(name, number, length, words, fields, screen, (), place)
+    return record(name, number, length, words, fields, screen, annotations(()), place)
 
 
 def _decoded(action: bytes, place: str) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from data_prep.formats.reading import (
     BAD_EPISODE,
     BAD_STEP,
     aitw_fields,
+    annotated,
     cut,
-    elements,
     found,
     identity,
     picture,
@@ -105,6 +105,6 @@ def _load(step: dict[str, Any], name: str, goal: Any, length: int, folder: Path,
     given = step.get("action_type")
     action_type = ACTION_TYPES.get(given, 0) if isinstance(given, str) else given  # 0 is no action of AITW
     fields = aitw_fields(action_type, step.get("touch_yx"), step.get("lift_yx"), step.get("text"), place)
-    boxes = elements(step.get("boxes"), step.get("box_texts"), step.get("box_kinds"), place)
+    boxes = annotated(step.get("boxes"), step.get("box_texts"), step.get("box_kinds"), place)
     screen = picture(step.get("image"), [folder], place)
     return record(name, step.get("step_id"), length, goal, fields, screen, boxes, place)

@@ -19,7 +19,7 @@ from PIL import Image
 from data_prep.record import Found, Part, Record, Unusable
 from data_prep.split import Split
 from uivlm.actions.aitw import DUAL_POINT, KEYS, NO_POINT, STATUSES, TYPE, Fields
-from uivlm.episode import Element
+from uivlm.episode import Annotations
 
 EPISODES = 64  # of a part, at most
 PICTURES = ("PNG", "JPEG", "WEBP")  # for some of its other formats Pillow starts a program
@@ -141,9 +141,7 @@ def aitw_fields(action_type: Any, touch: Any, lift: Any, typed: Any, place: str)
     raise unusable(NO_ACTION, place, f"action type {_told(number)} is none of AITW's")
 
 
-def elements(
-    boxes: Any, texts: Any, kinds: Any, place: str, size: tuple[int, int] = (1, 1)
-) -> tuple[Element, ...]:
+def annotated(boxes: Any, texts: Any, kinds: Any, place: str, size: tuple[int, int] = (1, 1)) -> Annotations:
     """Boxes (y, x, height, width) on a screen of `size` (height, width); no texts are empty texts, no kinds TEXT."""
     boxes = listed([] if boxes is None else boxes, "boxes", place)
     texts = listed([""] * len(boxes) if texts is None else texts, "boxes' texts", place)
@@ -152,15 +150,11 @@ def elements(
         raise unusable(
             BAD_STEP, place, f"it has {len(boxes)} boxes, {len(texts)} texts and {len(kinds)} kinds of them"
         )
-    return tuple(
-        _element(_box(box, size, place), text(words, "box's text", place), text(kind, "box's kind", place))
-        for box, words, kind in zip(boxes, texts, kinds, strict=True)
+    return Annotations(
+        [number for box in boxes for number in _box(box, size, place)],
+        [text(words, "box's text", place) for words in texts],
+        [text(kind, "box's kind", place) for kind in kinds],
     )
-
-
-def _element(box: list[float], words: str, kind: str) -> Element:
-    y, x, height, width = box
-    return Element(y, x, height, width, words, kind)
 
 
 def _box(value: Any, size: tuple[int, int], place: str) -> list[float]:
@@ -218,7 +212,7 @@ def pixels(source: Path | bytes, place: str) -> NDArray[np.uint8]:
 
 def record(
     episode_id: Any, step_id: Any, length: int, goal: Any, fields: Fields,
-    screen: NDArray[np.uint8], boxes: tuple[Element, ...], place: str,
+    screen: NDArray[np.uint8], boxes: Annotations, place: str,
 ) -> Record:  # fmt: skip
     """The record of a step; what the format says nothing of is 0 or empty."""
     name = identity(episode_id)
@@ -234,7 +228,7 @@ def record(
         device_type="",
         activity="",
         pixels=screen,
-        elements=boxes,
+        annotations=boxes,
         action_type=action_type,
         touch=touch,
         lift=lift,

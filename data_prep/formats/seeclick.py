@@ -14,8 +14,8 @@ from data_prep.formats.reading import (
     BAD_EPISODE,
     BAD_STEP,
     aitw_fields,
+    annotated,
     cut,
-    elements,
     found,
     listed,
     only,
@@ -120,7 +120,7 @@ def _load(step: dict[str, Any], length: int, folders: Sequence[Path], place: str
     flat = listed([] if given is None else given, "annot_position", place)
     if len(flat) % 4:
         raise unusable(BAD_STEP, place, f"its annot_position holds {len(flat)} values, not 4 a box")
-    boxes = elements([flat[i : i + 4] for i in range(0, len(flat), 4)], None, None, place)
+    boxes = annotated([flat[i : i + 4] for i in range(0, len(flat), 4)], None, None, place)
     name = text(step.get("img_filename"), "picture's name", place)
     screen = picture(name if name.endswith(".png") else f"{name}.png", folders, place)
     return record(step.get("ep_id"), step.get("step"), length, step.get("goal"), fields, screen, boxes, place)

@@ -31,6 +31,7 @@ from data_prep.record import Found, Part, Record
 from uivlm.actions.aitw import Fields, to_aitw
 from uivlm.actions.language import NotAnAction
 from uivlm.actions.told import UnknownKindError, untold
+from uivlm.episode import annotations
 from uivlm.trace_read import ENDED_WELL, ROWS, RUN
 
 BAD_RUN = "run did not end well"
@@ -98,7 +99,7 @@ def _load(
         raise unusable(BAD_RUN, place, f"its run ended as {status[:40]!a}, not complete or impossible")
     fields = _fields(row.get("action"), place)
     screen = picture(row.get("screen"), [folder], place)
-    return record(name, row.get("t"), length, run.get("goal"), fields, screen, (), place)
+    return record(name, row.get("t"), length, run.get("goal"), fields, screen, annotations(()), place)
 
 
 def _fields(told: Any, place: str) -> Fields:

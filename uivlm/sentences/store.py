@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from uivlm.actions.aitw import from_aitw
-from uivlm.episode import Element, Episode, Screen, Step
+from uivlm.episode import Annotations, Episode, Screen, Step
 
 FORMAT = "uivlm prepared data"
 VERSION = 1
@@ -68,24 +68,9 @@ _STEP = [
 ]  # fmt: skip
 
 
-def element_columns(elements: Sequence[Element]) -> dict[str, list[float] | list[str]]:
-    """The columns of a screen's annotations."""
-    return {
-        "element_boxes": [number for e in elements for number in (e.y, e.x, e.height, e.width)],
-        "element_texts": [e.text for e in elements],
-        "element_kinds": [e.kind for e in elements],
-    }
-
-
 def read_step(row: dict[str, Any]) -> Step:
     """The step of one row: its screen decoded, or empty where the row has none, its action from the exact floats."""
-    boxes = zip(*(row["element_boxes"][i::4] for i in range(4)), strict=True)
-    elements = tuple(
-        Element(y, x, height, width, text, kind)
-        for (y, x, height, width), text, kind in zip(
-            boxes, row["element_texts"], row["element_kinds"], strict=True
-        )
-    )
+    elements = Annotations(row["element_boxes"], row["element_texts"], row["element_kinds"]).elements
     touch, lift = (row["touch_y"], row["touch_x"]), (row["lift_y"], row["lift_x"])
     action = from_aitw(row["action_type"], touch, lift, row["text"])
     pixels = decode_image(row["image"]["bytes"]) if "image" in row else UNSEEN
