@@ -1,67 +1,75 @@
 """Time of one action against the length of the history: with the prefix kept and without, bound to the grammar and free.
 
-The tiny base, greedy answers, simulated screens; and a random model whose screens are of as many tokens as those of published models.
-All figures come from the same run, in turns; the ratios are what counts.
+    python bench/inference.py                              the tiny base, and a narrow Qwen-VL
+    python bench/inference.py RECIPE [PART.FIELD=VALUE ...]  a recipe's model at full size, on a GPU if there is one
+
+Greedy answers on simulated screens. The narrow Qwen-VL has the published numbers of pixels, patches and tokens a screen, but fewer and
+narrower layers and the beginning of its vocabulary; it and a recipe's model have random weights, of the latter only configuration and tokenizer are read. All figures
+come from the same run, in turns; the ratios are what counts, to each other and to a floor (bench/shared/roofline.py).
 """
 
+import json
 import resource
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from shared.episodes import of_length
+from shared.roofline import device_of, floors, weights_of
 
 from uivlm.episode import Episode
 from uivlm.inference.load import Loaded, load
 from uivlm.inference.predict import Predictor
-from uivlm.lessons.words import vocabulary
-from uivlm.models.bridge_folder import save_base
-from uivlm.models.llama_vit import BridgeConfig, LlamaVit
+from uivlm.models.model import build, grammar
+from uivlm.models.qwen_vl.config import FULL_SIZE, QwenVLConfig, to_original
+from uivlm.recipe import Recipe, override
 from uivlm.recipe import load as load_recipe
 from uivlm.training.checkpoint import base_checkpoint
-from uivlm.training.untrained import config, tokenizer
 
 EPISODES = 12
 LONGEST = 8  # steps of a recorded episode; longer pasts are two of them
 PASTS = (0, 1, 4, 7, 15)  # screens before
-WIDE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4}  # of Llama
-WIDE |= {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "max_position_embeddings": 8192}
-SEEING = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6}  # of ViT
-SEEING |= {"num_attention_heads": 6, "image_size": (448, 224), "patch_size": (14, 14)}
-GRID, SHORT, FEW = (16, 16), 8, 3  # visual tokens a screen; most tokens of its answers; episodes
+LONG = [f"grammar.screens={2 * LONGEST}", f"grammar.before={2 * LONGEST - 1}"]
+NARROW = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "kv_channels": 32}
+NARROW |= {"intermediate_size": 1376, "seq_length": 8192}
+SEEING = {"width": 128, "layers": 6, "heads": 4, "output_dim": 256}
+RANKS, ADDED = 4096, 151_936 - 151_643  # of the vocabulary; ids behind it
+SHORT, FEW = 8, 3  # most tokens of an answer at random; episodes
+KEPT, ANEW = "prefix kept, bound", "computed anew, bound"
 WAYS = {
-    "prefix kept, bound": {"reuse": True, "bound": True},
+    KEPT: {"reuse": True, "bound": True},
     "prefix kept, free": {"reuse": True, "bound": False},
-    "computed anew, bound": {"reuse": False, "bound": True},
+    ANEW: {"reuse": False, "bound": True},
     "computed anew, free": {"reuse": False, "bound": False},
 }
 
 
-def main() -> None:
-    pairs = _pairs()
+Times = dict[int, list[float]]  # ms by the number of screens before
+
+
+def main(recipe: str | None, settings: Sequence[str]) -> None:
+    console, episodes = Console(width=120), _pairs()
     with tempfile.TemporaryDirectory() as folder:
-        base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
-        loaded = load(Path(folder) / "base")
-        began = time.perf_counter()
-        Predictor(loaded, bound=True).predict(pairs[0].history(0))
-        first = 1000 * (time.perf_counter() - began)
-        timed = {name: _timed(Predictor(loaded, **way), pairs) for name, way in WAYS.items()}
-        wide, bound = _wide(Path(folder)), [name for name, way in WAYS.items() if way["bound"]]
-    apart = {name: _timed(Predictor(wide, SHORT, **WAYS[name]), pairs[:FEW]) for name in bound}
-    console = Console(width=120)
-    console.print(_table(f"the tiny base, {EPISODES} episodes", timed))
-    console.print(
-        _table(
-            f"{GRID[0] * GRID[1]} tokens a screen, {FEW} episodes, at most {SHORT} tokens an answer", apart
-        )
-    )
+        if recipe is not None:
+            wanted = override(load_recipe(recipe), [*LONG, *settings])
+            loaded = _at_random(wanted, "cuda" if torch.cuda.is_available() else "cpu")
+            _measure(recipe, loaded, episodes[:FEW], SHORT, console)
+        else:
+            base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
+            _measure("the tiny base", load(Path(folder) / "base"), episodes, None, console)
+            _measure("a narrow Qwen-VL", _narrow(Path(folder) / "qwen"), episodes[:FEW], SHORT, console)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    console.print(f"the first action of a new process: {first:.0f} ms; most memory: {memory:.0f} MB")
+    held = f", of a GPU {torch.cuda.max_memory_allocated() / 1e6:.0f}" if torch.cuda.is_available() else ""
+    console.print(f"most memory: {memory:.0f} MB{held}")
 
 
 def _pairs() -> list[Episode]:
@@ -73,33 +81,56 @@ def _pairs() -> list[Episode]:
     ]
 
 
-def _wide(folder: Path) -> Loaded:
-    """Some sixty million random weights."""
-    words = tokenizer(vocabulary())
-    told = config(words)
-    text, vision = told.text_config.to_dict(), told.vision_config.to_dict()
-    text |= WIDE
-    vision |= SEEING
+def _narrow(folder: Path) -> Loaded:
+    """Qwen-VL's own folder without weights, few and narrow layers in its configuration."""
+    spec = find_spec("qwen_agent")
+    if spec is None or spec.origin is None:
+        raise SystemExit("bench/inference.py needs Qwen-VL's vocabulary, which `make setup` installs")
+    ranks = (Path(spec.origin).parent / "utils" / "qwen.tiktoken").read_bytes().splitlines(keepends=True)
+    controls = len(ranks) - FULL_SIZE["image_start_id"]  # they follow the vocabulary
+    seeing = FULL_SIZE | SEEING | {"image_start_id": RANKS - controls}
+    config = QwenVLConfig(vocab_size=RANKS + ADDED, **NARROW, visual=seeing)  # type: ignore[arg-type]
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(to_original(config)), "utf-8")
+    (folder / "qwen.tiktoken").write_bytes(b"".join(ranks[:RANKS]))
+    told = [f"model.base={folder}", "train.precision=float32", *LONG]
+    return _at_random(override(load_recipe("qwenvl"), told), "cpu")
+
+
+def _at_random(recipe: Recipe, device: str) -> Loaded:
     torch.manual_seed(0)
-    save_base(folder / "wide", LlamaVit(BridgeConfig(text, vision, "grid", GRID, told.picture_id)), words)
-    recipe = load_recipe("tiny")
-    recipe = replace(
-        recipe,
-        model=replace(recipe.model, base=str(folder / "wide")),
-        grammar=replace(recipe.grammar, screens=2 * LONGEST, before=2 * LONGEST - 1),
+    built = build(recipe, device)
+    module = built.module.requires_grad_(False)
+    return Loaded(module, built.reader, grammar(recipe), recipe, recipe.name, built.reuse)
+
+
+def _measure(what: str, loaded: Loaded, episodes: list[Episode], limit: int | None, console: Console) -> None:
+    options = {} if limit is None else {"limit": limit}
+    began = time.perf_counter()
+    Predictor(loaded, bound=True, **options).predict(episodes[0].history(0))
+    first = 1000 * (time.perf_counter() - began)
+    predictors = {name: Predictor(loaded, **way, **options) for name, way in WAYS.items()}
+    timed: dict[str, Times] = {name: {} for name in WAYS}
+    for episode, name in product(episodes, WAYS):
+        _act(predictors[name], episode, timed[name])
+    least = floors(Predictor(loaded, **WAYS[KEPT], **options), episodes[0], range(2 * LONGEST))
+    console.print(_table(f"{what}, {len(episodes)} episodes", timed, least))
+    device, weights = device_of(loaded.module), weights_of(loaded.module)
+    console.print(
+        f"its first action: {first:.0f} ms; MB of weights: {weights.language / 1e6:.0f} of the language model, "
+        f"{weights.vision / 1e6:.0f} of the vision encoder; this device reads {device.bytes / 1e9:.1f} GB/s and does "
+        f"{device.operations / 1e12:.2f} TFLOP/s"
     )
-    base_checkpoint(recipe, folder / "wide checkpoint")
-    return load(folder / "wide checkpoint")
 
 
-def _table(what: str, timed: dict[str, dict[int, list[float]]]) -> Table:
+def _table(what: str, timed: dict[str, Times], least: dict[int, float]) -> Table:
     table = Table(title=f"{what}: ms an action, median (95 %), {torch.get_num_threads()} threads")
-    for head in ("screens before", *timed, "anew / kept, bound"):
+    for head in ("screens before", *timed, "anew / kept, bound", "kept, bound / floor"):
         table.add_column(head, justify="right")
-    kept, anew = (timed[f"{name}, bound"] for name in ("prefix kept", "computed anew"))
     for t in PASTS:
         cells = [f"{statistics.median(by[t]):.1f} ({_high(by[t]):.1f})" for by in timed.values()]
-        table.add_row(str(t), *cells, f"{statistics.median(anew[t]) / statistics.median(kept[t]):.2f}")
+        kept, anew = (statistics.median(timed[name][t]) for name in (KEPT, ANEW))
+        table.add_row(str(t), *cells, f"{anew / kept:.2f}", f"{kept / 1000 / least[t]:.1f}")
     return table
 
 
@@ -107,18 +138,14 @@ def _high(took: list[float]) -> float:
     return statistics.quantiles(took, n=20, method="inclusive")[-1]
 
 
-def _timed(predictor: Predictor, episodes: list[Episode]) -> dict[int, list[float]]:
-    """ms of the action at each step, on the recorded past; where nothing is kept, only of the steps that are told."""
-    steps = range(2 * LONGEST) if predictor.kept.size else PASTS
-    took: dict[int, list[float]] = {t: [] for t in steps}
-    for episode in episodes:
-        for t in took:
-            history = episode.history(t)
-            began = time.perf_counter()
-            predictor.predict(history)
-            took[t].append(1000 * (time.perf_counter() - began))
-    return took
+def _act(predictor: Predictor, episode: Episode, timed: Times) -> None:
+    """The action at each step, on the recorded past; where nothing is kept, only of the steps that are told."""
+    for t in range(2 * LONGEST) if predictor.kept.size else PASTS:
+        history = episode.history(t)
+        began = time.perf_counter()
+        predictor.predict(history)
+        timed.setdefault(t, []).append(1000 * (time.perf_counter() - began))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if len(sys.argv) > 1 else None, sys.argv[2:])

@@ -1,5 +1,5 @@
-"""A recipe's model at full size with random weights on a GPU: one training step and one action, beside what
-`uivlm plan` says they need.
+"""A recipe's model at full size with random weights on a GPU: one training step, beside what `uivlm plan` says it needs.
+(An action: bench/inference.py.)
 
     python bench/gpu/full_size.py RECIPE [PART.FIELD=VALUE ...]
 
@@ -14,11 +14,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from uivlm.inference.load import Loaded
-from uivlm.inference.predict import Predictor
 from uivlm.models import tune
 from uivlm.models.cost import RUNTIME, begun, memory, operations, sizes, usual_episode
-from uivlm.models.lora import merged
 from uivlm.models.model import build, grammar, nll
 from uivlm.recipe import Recipe, load, override
 from uivlm.sentences.encode import encode
@@ -42,17 +39,11 @@ def main(name: str, settings: list[str]) -> None:
     held = torch.cuda.max_memory_allocated()
     told = memory(recipe, predicted, [longest], 1, 0).total
     flops = operations(predicted, longest)
-    loaded = Loaded(merged(model), built.reader, grammar(recipe), recipe, recipe.name, built.reuse)  # type: ignore[arg-type]
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    Predictor(loaded).predict(usual_episode().history(3))
-    torch.cuda.synchronize()
     table = Table(title=f"{recipe.name}, {torch.cuda.get_device_name()}", show_header=False)
     table.add_row("longest sentence, tokens", f"{longest.tokens:,}")
     table.add_row("GB: torch held at most, with CUDA's own", f"{(held + RUNTIME) / 1e9:.1f}")
     table.add_row("GB: plan", f"{told / 1e9:.1f}, off by {100 * (told / (held + RUNTIME) - 1):+.0f} %")
     table.add_row("seconds a step, TFLOP/s", f"{step_s:.2f}, {flops / step_s / 1e12:.0f}")
-    table.add_row("seconds an action after three screens", f"{time.perf_counter() - began:.2f}")
     Console().print(table)
 
 

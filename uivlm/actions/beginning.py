@@ -14,6 +14,9 @@ DIGITS = re.compile("[0-9]*")
 ESCAPED = r'\\(?:["\\bfnrt]|u(?:00(?:0[0-7be f]|1[0-9a-f])|d[89a-f][0-9a-f]{2}))'.replace(" ", "")
 TYPED = re.compile(rf'(?:[^"\\\x00-\x1f\ud800-\udfff]|{ESCAPED})*')
 OPEN_ESCAPE = re.compile(r"\\(?:u(?:0(?:0(?:[01])?)?|d(?:[89a-f][0-9a-f]?)?)?)?")
+NUMBER = re.compile("[0-9]+")
+# every phrase, a number of any length as #
+SHAPES = (*FIXED, TEXT_OPEN, *("#".join((*form, "")) for form in (TAP, SWIPE)))
 ENDS = {"\\": "n", "\\u": "0000", "\\u0": "000", "\\u00": "00", "\\u000": "0", "\\u001": "0"}
 
 
@@ -25,6 +28,14 @@ def begins(words: str, language: Language) -> bool:
         rest = _after_plain(words)
         return rest in ("", TEXT_CLOSE) or OPEN_ESCAPE.fullmatch(rest) is not None
     return _gesture(words, TAP, language) is not None or _gesture(words, SWIPE, language) is not None
+
+
+def fits(piece: str) -> bool:
+    """May a piece stand anywhere in an action's words outside of typed texts? A piece that opens one may go on in it as it likes.
+    True of some that fit nowhere: only `begins` knows what came before."""
+    phrase, opening, _ = piece.partition(TEXT_OPEN[-1])
+    shape = NUMBER.sub("#", phrase) + opening
+    return any(shape in one for one in SHAPES)
 
 
 def kind_is_told(words: str) -> bool:

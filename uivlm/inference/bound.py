@@ -7,9 +7,10 @@ the one that says and parses (`actions/beginning.py`), asked about the text that
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
-from uivlm.actions.beginning import SWIPE, TAP, begins, ended
+from uivlm.actions.beginning import SWIPE, TAP, begins, ended, fits
 from uivlm.actions.language import FIXED, TEXT_OPEN, Language, NotAnAction
 from uivlm.models.model import Reader
 
@@ -26,6 +27,7 @@ class Bound:
     def __init__(self, reader: Reader, language: Language) -> None:
         self.reader, self.language = reader, language
         self.only = lru_cache(maxsize=KNOWN)(self._only)
+        self.fit = lru_cache(maxsize=1)(self._fit)
 
     def next(self, said: Sequence[int], chances: Tensor) -> int:
         """The likeliest token that may follow, by probabilities [vocabulary]."""
@@ -38,7 +40,8 @@ class Bound:
     def allowed(self, said: Sequence[int], chances: Tensor, least: float = 0.0) -> Iterator[int]:
         """The tokens that may follow, from the likeliest on; none of less than `least`."""
         before = self.reader.text(list(said))
-        for token, chance in _by_chance(chances):
+        typing = before.startswith(TEXT_OPEN)
+        for token, chance in _by_chance(chances) if typing else self._fitting(chances):
             if chance < least:
                 return
             if self._may(said, before, token):
@@ -70,6 +73,18 @@ class Bound:
             forced, over = self.forced(whole)
             whole += [*forced, *([self.reader.end] if over else [])]
         return whole[len(said)] if len(whole) > len(said) else self.next(said, chances)
+
+    def _fitting(self, chances: Tensor) -> Iterator[tuple[int, float]]:
+        """What may stand in a phrase at all, the likeliest first."""
+        fit = torch.tensor(self.fit(len(chances)), device=chances.device)
+        ranked = chances[fit].sort(descending=True, stable=True)
+        yield from zip(fit[ranked.indices].tolist(), ranked.values.tolist(), strict=True)
+
+    def _fit(self, vocabulary: int) -> list[int]:
+        """Of a hundred thousand tokens these few are all that need be tried where no text is typed."""
+        reader = self.reader
+        spoken = (token for token in range(vocabulary) if token != reader.end and reader.speaks(token))
+        return [reader.end, *(token for token in spoken if fits(reader.text([token])))]
 
     def _may(self, said: Sequence[int], before: str, token: int) -> bool:
         if token == self.reader.end:
