@@ -76,15 +76,15 @@ class Bound:
 
     def _fitting(self, chances: Tensor) -> Iterator[tuple[int, float]]:
         """What may stand in a phrase at all, the likeliest first."""
-        fit = torch.tensor(self.fit(len(chances)), device=chances.device)
+        fit = self.fit(len(chances)).to(chances.device)
         ranked = chances[fit].sort(descending=True, stable=True)
         yield from zip(fit[ranked.indices].tolist(), ranked.values.tolist(), strict=True)
 
-    def _fit(self, vocabulary: int) -> list[int]:
-        """Of a hundred thousand tokens these few are all that need be tried where no text is typed."""
+    def _fit(self, vocabulary: int) -> Tensor:
+        """Ids. Of a hundred thousand tokens these few are all that need be tried where no text is typed."""
         reader = self.reader
         spoken = (token for token in range(vocabulary) if token != reader.end and reader.speaks(token))
-        return [reader.end, *(token for token in spoken if fits(reader.text([token])))]
+        return torch.tensor([reader.end, *(token for token in spoken if fits(reader.text([token])))])
 
     def _may(self, said: Sequence[int], before: str, token: int) -> bool:
         if token == self.reader.end:
