@@ -18,9 +18,7 @@ from data_prep.split import SPLITS, Split
 from data_prep.work import Work
 from uivlm.sentences.store import PLACED, RECORDED, ROW_GROUP, SCHEMA
 
-GATHERED = (
-    8 * ROW_GROUP
-)  # rows at a time, about 10 MB of screens: opening what waits costs as much as a few rows
+GATHERED = 8 * ROW_GROUP  # rows at a time, 10 MB of screens: to open what waits costs as much as some rows
 STEPS_A_FILE = 4096  # about 350 MB of screens; an episode is never cut
 
 
