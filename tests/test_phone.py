@@ -467,7 +467,7 @@ def test_simulate_writes_what_aitw_readers_read(tmp_path):
     for got, step in zip(ours, episode.steps, strict=True):
         assert got.goal == episode.goal
         assert np.array_equal(got.pixels, step.screen.pixels)
-        assert [e.text for e in got.elements] == [e.text for e in step.screen.elements]
+        assert got.annotations.texts == [e.text for e in step.screen.elements]
         assert type(got.action) is type(step.action)
         if isinstance(step.action, Tap):
             assert got.touch == pytest.approx((step.action.at.y, step.action.at.x), abs=1e-6)
