@@ -1,11 +1,12 @@
 """Time of one action against the length of the history: with the prefix kept and without, bound to the grammar and free.
 
-    python bench/inference.py                              the tiny base, and a narrow Qwen-VL
+    python bench/inference.py                                the tiny base, and a narrow Qwen-VL
     python bench/inference.py RECIPE [PART.FIELD=VALUE ...]  a recipe's model at full size, on a GPU if there is one
 
-Greedy answers on simulated screens. The narrow Qwen-VL has the published numbers of pixels, patches and tokens a screen, but fewer and
-narrower layers and the beginning of its vocabulary; it and a recipe's model have random weights, of the latter only configuration and tokenizer are read. All figures
-come from the same run, in turns; the ratios are what counts, to each other and to a floor (bench/shared/roofline.py).
+Greedy answers on simulated screens. The narrow Qwen-VL has the published numbers of pixels, patches and tokens a screen,
+but fewer and narrower layers and the beginning of the vocabulary. Its weights and a recipe's are random: only configuration
+and tokenizer are read. All figures come from one run, in turns; what counts are ratios, to each other and to a floor
+(bench/shared/roofline.py).
 """
 
 import json
@@ -42,7 +43,7 @@ LONG = [f"grammar.screens={2 * LONGEST}", f"grammar.before={2 * LONGEST - 1}"]
 NARROW = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "kv_channels": 32}
 NARROW |= {"intermediate_size": 1376, "seq_length": 8192}
 SEEING = {"width": 128, "layers": 6, "heads": 4, "output_dim": 256}
-RANKS, ADDED = 4096, 151_936 - 151_643  # of the vocabulary; ids behind it
+RANKS = 4096  # of the vocabulary
 SHORT, FEW = 8, 3  # most tokens of an answer at random; episodes
 KEPT, ANEW = "prefix kept, bound", "computed anew, bound"
 WAYS = {
@@ -87,9 +88,9 @@ def _narrow(folder: Path) -> Loaded:
     if spec is None or spec.origin is None:
         raise SystemExit("bench/inference.py needs Qwen-VL's vocabulary, which `make setup` installs")
     ranks = (Path(spec.origin).parent / "utils" / "qwen.tiktoken").read_bytes().splitlines(keepends=True)
-    controls = len(ranks) - FULL_SIZE["image_start_id"]  # they follow the vocabulary
-    seeing = FULL_SIZE | SEEING | {"image_start_id": RANKS - controls}
-    config = QwenVLConfig(vocab_size=RANKS + ADDED, **NARROW, visual=seeing)  # type: ignore[arg-type]
+    less = len(ranks) - RANKS  # the ids of control tokens follow
+    seeing = FULL_SIZE | SEEING | {"image_start_id": FULL_SIZE["image_start_id"] - less}
+    config = QwenVLConfig(vocab_size=QwenVLConfig().vocab_size - less, **NARROW, visual=seeing)  # type: ignore[arg-type]
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(to_original(config)), "utf-8")
     (folder / "qwen.tiktoken").write_bytes(b"".join(ranks[:RANKS]))
@@ -113,9 +114,10 @@ def _measure(what: str, loaded: Loaded, episodes: list[Episode], limit: int | No
     timed: dict[str, Times] = {name: {} for name in WAYS}
     for episode, name in product(episodes, WAYS):
         _act(predictors[name], episode, timed[name])
-    least = floors(Predictor(loaded, **WAYS[KEPT], **options), episodes[0], range(2 * LONGEST))
-    console.print(_table(f"{what}, {len(episodes)} episodes", timed, least))
     device, weights = device_of(loaded.module), weights_of(loaded.module)
+    fresh = Predictor(loaded, **WAYS[KEPT], **options)
+    least = floors(fresh, episodes[0], range(2 * LONGEST), device, weights)
+    console.print(_table(f"{what}, {len(episodes)} episodes", timed, least))
     console.print(
         f"its first action: {first:.0f} ms; MB of weights: {weights.language / 1e6:.0f} of the language model, "
         f"{weights.vision / 1e6:.0f} of the vision encoder; this device reads {device.bytes / 1e9:.1f} GB/s and does "
@@ -148,4 +150,7 @@ def _act(predictor: Predictor, episode: Episode, timed: Times) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None, sys.argv[2:])
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else None, sys.argv[2:])
+    except ValueError as error:  # no such recipe or setting, too short a context
+        raise SystemExit(f"bench/inference.py: {error}") from None

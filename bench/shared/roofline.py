@@ -57,11 +57,11 @@ def weights_of(module: nn.Module) -> Weights:
     return Weights(sum(size.values()) - vision - table.numel() * table.element_size(), vision)
 
 
-def floors(predictor: Predictor, episode: Episode, steps: Iterable[int]) -> dict[int, float]:
+def floors(
+    predictor: Predictor, episode: Episode, steps: Iterable[int], device: Device, weights: Weights
+) -> dict[int, float]:
     """Seconds of the action at each step."""
-    module = predictor.loaded.module
-    device, weights = device_of(module), weights_of(module)
-    counter = FlopCounterMode(display=False)
+    module, counter = predictor.loaded.module, FlopCounterMode(display=False)
     passed: list[int] = []  # operations so far, before and after each forward
 
     def note(*_: object) -> None:
