@@ -44,7 +44,7 @@ NARROW = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, 
 NARROW |= {"intermediate_size": 1376, "seq_length": 8192}
 SEEING = {"width": 128, "layers": 6, "heads": 4, "output_dim": 256}
 RANKS = 4096  # of the vocabulary
-SHORT, FEW = 8, 3  # most tokens of an answer at random; episodes
+SHORT, FEW = 8, 8  # most tokens of an answer at random; episodes
 KEPT, ANEW = "prefix kept, bound", "computed anew, bound"
 WAYS = {
     KEPT: {"reuse": True, "bound": True},
