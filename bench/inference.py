@@ -1,12 +1,12 @@
 """Time of one action against the length of the history: with the prefix kept and without, bound to the grammar and free.
 
-    python bench/inference.py                                the tiny base, and a narrow Qwen-VL
+    python bench/inference.py                                the tiny base, and a flat Qwen-VL
     python bench/inference.py RECIPE [PART.FIELD=VALUE ...]  a recipe's model at full size, on a GPU if there is one
 
-Greedy answers on simulated screens. The narrow Qwen-VL has the published numbers of pixels, patches and tokens a screen,
-but fewer and narrower layers and the beginning of the vocabulary. Its weights and a recipe's are random: only configuration
-and tokenizer are read. All figures come from one run, in turns; what counts are ratios, to each other and to a floor
-(bench/shared/roofline.py).
+Greedy answers on simulated screens. The flat Qwen-VL has the published numbers of pixels, patches and tokens a screen, but one
+layer that sees and one that speaks, half as wide, and the beginning of the vocabulary: the narrower a layer, the dearer
+attention to the past looks beside its products. Its weights and a recipe's are random: only configuration and tokenizer are
+read. All figures come from one run, in turns; what counts are ratios, to each other and to a floor (bench/shared/roofline.py).
 """
 
 import json
@@ -40,11 +40,10 @@ EPISODES = 12
 LONGEST = 8  # steps of a recorded episode; longer pasts are two of them
 PASTS = (0, 1, 4, 7, 15)  # screens before
 LONG = [f"grammar.screens={2 * LONGEST}", f"grammar.before={2 * LONGEST - 1}"]
-NARROW = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "kv_channels": 32}
-NARROW |= {"intermediate_size": 1376, "seq_length": 8192}
-SEEING = {"width": 128, "layers": 6, "heads": 4, "output_dim": 256}
+FLAT = {"num_hidden_layers": 1, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 11008}
+SEEING = {"layers": 1, "width": 832, "heads": 8, "output_dim": 2048}
 RANKS = 4096  # of the vocabulary
-SHORT, FEW = 8, 8  # most tokens of an answer at random; episodes
+SHORT, FEW = 8, 4  # most tokens of an answer at random; episodes
 KEPT, ANEW = "prefix kept, bound", "computed anew, bound"
 WAYS = {
     KEPT: {"reuse": True, "bound": True},
@@ -67,7 +66,7 @@ def main(recipe: str | None, settings: Sequence[str]) -> None:
         else:
             base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
             _measure("the tiny base", load(Path(folder) / "base"), episodes, None, console)
-            _measure("a narrow Qwen-VL", _narrow(Path(folder) / "qwen"), episodes[:FEW], SHORT, console)
+            _measure("a flat Qwen-VL", _flat(Path(folder) / "qwen"), episodes[:FEW], SHORT, console)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     held = f", of a GPU {torch.cuda.max_memory_allocated() / 1e6:.0f}" if torch.cuda.is_available() else ""
     console.print(f"most memory: {memory:.0f} MB{held}")
@@ -82,15 +81,16 @@ def _pairs() -> list[Episode]:
     ]
 
 
-def _narrow(folder: Path) -> Loaded:
-    """Qwen-VL's own folder without weights, few and narrow layers in its configuration."""
+def _flat(folder: Path) -> Loaded:
+    """Qwen-VL's own folder without weights, a layer of each kind in its configuration."""
     spec = find_spec("qwen_agent")
     if spec is None or spec.origin is None:
         raise SystemExit("bench/inference.py needs Qwen-VL's vocabulary, which `make setup` installs")
     ranks = (Path(spec.origin).parent / "utils" / "qwen.tiktoken").read_bytes().splitlines(keepends=True)
     less = len(ranks) - RANKS  # the ids of control tokens follow
     seeing = FULL_SIZE | SEEING | {"image_start_id": FULL_SIZE["image_start_id"] - less}
-    config = QwenVLConfig(vocab_size=QwenVLConfig().vocab_size - less, **NARROW, visual=seeing)  # type: ignore[arg-type]
+    vocabulary = QwenVLConfig().vocab_size - less
+    config = QwenVLConfig(vocabulary, **FLAT, seq_length=8192, visual=seeing)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(to_original(config)), "utf-8")
     (folder / "qwen.tiktoken").write_bytes(b"".join(ranks[:RANKS]))

@@ -30,6 +30,7 @@ from data_prep.__main__ import prepare
 from data_prep.aitw import parse_record, to_example
 from data_prep.example import parse_example
 from data_prep.formats.aitw import find
+from data_prep.memory import hold_freed
 from data_prep.record import Record
 from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
@@ -38,9 +39,9 @@ from data_prep.work import Work, keep_settings
 from uivlm.episode import Element, annotations
 from uivlm.sentences.store import encode_image
 
-SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 3  # records a shard, steps an episode
+SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 4  # records a shard, steps an episode
 COPIES = 25  # of the shards: what a run costs once, its page and the like, is little beside them
-LONGER = 75  # the same for two workers, which have to be started
+LONGER = 50  # the same for two workers, which have to be started
 HEIGHT, WIDTH = 732, 412  # pixels
 LETTERS = list("etaoinshrdlucmfwypvbgkjqxzETAOINSRDLC0123456789.,-")
 FONTS = [ImageFont.load_default(size) for size in range(11, 17)]
@@ -65,7 +66,7 @@ def main() -> None:
             )  # first: a big parent would count
         source, longer = _more(shards, folder / "source", COPIES), _more(shards, folder / "longer", LONGER)
         runs = [_run(source, out) for _ in range(RUNS)]
-        two = (_two_workers(longer, out), _two_cores(shards)) if cores > 1 and load < cores - 1.5 else None
+        two = _in_two(longer, out) if cores > 1 and load < cores - 1.5 else None
     best = {what: np.min([run[what] for run in runs], axis=0) for what in runs[0]}
     console.print(_table(best))
     ratio = "{:.2f}, the floor's parts in two processes: {:.2f}".format(*two) if two else "not measured"
@@ -126,6 +127,7 @@ def _screen(rng: np.random.Generator, words: NDArray[np.str_], photo: Image.Imag
 
 def _run(source: Path, out: Path) -> dict[str, Times]:
     """Everything once."""
+    hold_freed()  # as the whole does
     shards, took = sorted(source.iterdir()), {part: np.zeros(2) for part in PARTS}
     for shard in shards:
         took["gunzip"] += _timed(_gunzip, shard)
@@ -174,29 +176,24 @@ def _theirs(shards: Sequence[Path], folder: Path) -> None:
             Image.fromarray(pixels).save(folder / f"{shard.name}.{i}.jpg", quality=90, subsampling=0)
 
 
-def _two_workers(source: Path, out: Path) -> float:
-    """How many times as fast two workers are by the wall clock, their start included."""
-    wall = {1: 0.0, 2: 0.0}
-    for workers in (1, 2, 2, 1):
-        wall[workers] += _timed(partial(prepare, workers=workers), source, out)[1]
-        shutil.rmtree(out)
-    return wall[1] / wall[2]
-
-
-def _two_cores(shards: Sequence[Path]) -> float:
-    """How many times as fast this machine lets two processes be that share nothing."""
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        wall = {}
-        for processes in (2, 1, 2, 1):  # the first pair starts them
-            began = time.perf_counter()
-            list(pool.map(_parts, [shards] * processes))
-            wall[processes] = time.perf_counter() - began
-    return 2 * wall[1] / wall[2]
+def _in_two(source: Path, out: Path) -> tuple[float, float]:
+    """How many times as fast by the wall clock two workers are, their start included; and two processes that share nothing
+    and do the floor's parts of the same screens, a half each: what this machine has to give."""
+    shards = sorted(source.iterdir())
+    shares = {1: [shards], 2: [shards[::2], shards[1::2]]}
+    whole, parts = ({processes: list[float]() for processes in shares} for _ in range(2))
+    with ProcessPoolExecutor(2, get_context("spawn"), hold_freed) as pool:
+        list(pool.map(_parts, [shards[:1]] * 2))  # starts them
+        for _, (processes, share) in product(range(RUNS), shares.items()):
+            whole[processes].append(_timed(partial(prepare, workers=processes), source, out)[1])
+            shutil.rmtree(out)
+            parts[processes].append(_timed(list, pool.map(_parts, share))[1])
+    return min(whole[1]) / min(whole[2]), min(parts[1]) / min(parts[2])
 
 
 def _parts(shards: Sequence[Path]) -> None:
-    """The floor's parts, for several times the shards."""
-    for shard in [*shards] * RUNS:
+    """What the floor counts."""
+    for shard in shards:
         for data in read_records(shard):
             encode_image(parse_record(data).pixels, "jpeg")
 
