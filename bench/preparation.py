@@ -39,9 +39,8 @@ from data_prep.work import Work, keep_settings
 from uivlm.episode import Element, annotations
 from uivlm.sentences.store import encode_image
 
-SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 4  # records a shard, steps an episode
-COPIES = 25  # of the shards: what a run costs once, its page and the like, is little beside them
-LONGER = 50  # the same for two workers, which have to be started
+SHARDS, RECORDS, STEPS, RUNS = 4, 96, 8, 3  # records a shard, steps an episode
+COPIES = 60  # of the shards: what a run costs once, its workers' start and its page, is little beside them
 HEIGHT, WIDTH = 732, 412  # pixels
 LETTERS = list("etaoinshrdlucmfwypvbgkjqxzETAOINSRDLC0123456789.,-")
 FONTS = [ImageFont.load_default(size) for size in range(11, 17)]
@@ -64,9 +63,9 @@ def main() -> None:
             peaks = list(
                 pool.map(_peak, (shards[0], long), (out / "short", out / "long"))
             )  # first: a big parent would count
-        source, longer = _more(shards, folder / "source", COPIES), _more(shards, folder / "longer", LONGER)
+        source = _more(shards, folder / "source")
         runs = [_run(source, out) for _ in range(RUNS)]
-        two = _in_two(longer, out) if cores > 1 and load < cores - 1.5 else None
+        two = _in_two(source, out) if cores > 1 and load < cores - 1.5 else None
     best = {what: np.min([run[what] for run in runs], axis=0) for what in runs[0]}
     console.print(_table(best))
     ratio = "{:.2f}, the floor's parts in two processes: {:.2f}".format(*two) if two else "not measured"
@@ -74,10 +73,10 @@ def main() -> None:
     console.print(f"a worker's memory: {peaks[0]:.0f} MB, on a shard {SHARDS} times as long {peaks[1]:.0f}")
 
 
-def _more(shards: Sequence[Path], source: Path, copies: int) -> Path:
+def _more(shards: Sequence[Path], source: Path) -> Path:
     """A folder that holds every shard several times: more to measure, nothing more to draw."""
     source.mkdir()
-    for shard, copy in product(shards, range(copies)):
+    for shard, copy in product(shards, range(COPIES)):
         (source / shard.name.replace("general", f"copy{copy}")).symlink_to(shard)
     return source
 
