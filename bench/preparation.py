@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -137,9 +136,9 @@ def _run(source: Path, out: Path) -> dict[str, Times]:
             took["encode"] += _timed(encode_image, pixels, "jpeg")
     took[WHOLE] = _timed(prepare, source, out / "whole")
     took[PASS_1] = _timed(_pass_1, source, out / "pass 1")
-    if find_spec("tfrecord"):  # in a process of its own: ours has told malloc what to keep
-        with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
-            took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
+    # in a process of its own: ours has told malloc what to keep
+    with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
+        took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
     shutil.rmtree(out)
     return {what: ms / (len(shards) * RECORDS) for what, ms in took.items()}
 
@@ -209,12 +208,9 @@ def _table(best: dict[str, Times]) -> Table:
     for head in ("CPU ms an image", "wall ms an image", "images/s/core", "/ floor", "ours / it"):
         table.add_column(head, justify="right")
     for what in (*PARTS, FLOOR, WHOLE, PASS_1, THEIRS):
-        if what in best:
-            cpu, wall = best[what]
-            cells = cpu, wall, 1000 / cpu, best[FLOOR][0] / cpu, cpu / best[WHOLE][0]
-            table.add_row(what, *(f"{number:.2f}" for number in cells[: 3 if what in PARTS else 5]))
-        else:
-            table.add_row(what, "not installed: pip install tfrecord")
+        cpu, wall = best[what]
+        cells = cpu, wall, 1000 / cpu, best[FLOOR][0] / cpu, cpu / best[WHOLE][0]
+        table.add_row(what, *(f"{number:.2f}" for number in cells[: 3 if what in PARTS else 5]))
     return table
 
 
