@@ -23,6 +23,7 @@ from pathlib import Path
 
 import google_crc32c
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
@@ -135,9 +136,8 @@ def _screen(rng: np.random.Generator, words: NDArray[np.str_], photo: Image.Imag
 
 def _fill_memory(nothing: RawIOBase) -> None:
     """With pages of a file that has none on the disk."""
-    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
-    free, piece = 1024 * int(told["MemFree"].split()[0]), bytearray(PIECE)
-    for _ in range(0, free - SPARE, PIECE):
+    piece = bytearray(PIECE)
+    for _ in range(0, psutil.virtual_memory().free - SPARE, PIECE):
         nothing.readinto(piece)
 
 
