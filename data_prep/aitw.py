@@ -14,6 +14,8 @@ from data_prep.example import Values, make_example, parse_example
 from data_prep.record import Found, Record, Unusable
 from uivlm.episode import Annotations
 
+SCREEN = "image/encoded"
+
 
 class BadRecord(Unusable):
     """A record whose frame is whole but whose content is not AITW's: which file, record (0-based) and key."""
@@ -45,7 +47,7 @@ def _refuse(bad: BadRecord) -> Record:
 
 def _fields(data: bytes, path: str, number: int) -> "_Fields":
     try:
-        return _Fields(parse_example(data), path, number)
+        return _Fields(parse_example(data, large=SCREEN), path, number)
     except ValueError as error:
         raise BadRecord(path, number, "the whole record", str(error)) from None
 
@@ -89,7 +91,7 @@ def to_example(record: Record) -> bytes:
         "image/height": [height],
         "image/width": [width],
         "image/channels": [channels],
-        "image/encoded": [np.ascontiguousarray(record.pixels, np.uint8).tobytes()],
+        SCREEN: [np.ascontiguousarray(record.pixels, np.uint8).tobytes()],
         "image/ui_annotations_positions": [float(number) for number in record.annotations.boxes],
         "image/ui_annotations_text": [text.encode() for text in record.annotations.texts],
         "image/ui_annotations_ui_types": [kind.encode() for kind in record.annotations.kinds],
@@ -127,6 +129,13 @@ class _Fields:
     def blob(self, key: str) -> bytes:
         return bytes(self.values(key, bytes, 1)[0])  # type: ignore[arg-type]
 
+    def large(self, key: str) -> bytes | memoryview:
+        match self.features.get(key):
+            case [memoryview() as view]:
+                return view
+            case _:
+                return self.blob(key)
+
     def text(self, key: str) -> str:
         return self.decode(key, [self.blob(key)])[0]
 
@@ -154,10 +163,10 @@ def _pixels(fields: _Fields) -> NDArray[np.uint8]:
     height, width, channels = (fields.integer(f"image/{name}") for name in ("height", "width", "channels"))
     if height < 1 or width < 1 or channels != 3:
         raise fields.bad("image/channels", f"a screen of {height} x {width} x {channels} is no RGB picture")
-    raw = fields.blob("image/encoded")
+    raw = fields.large(SCREEN)
     if len(raw) != height * width * channels:
         need = f"{height} x {width} x {channels} = {height * width * channels}"
-        raise fields.bad("image/encoded", f"it holds {len(raw)} bytes where {need} are needed")
+        raise fields.bad(SCREEN, f"it holds {len(raw)} bytes where {need} are needed")
     return np.frombuffer(raw, np.uint8).reshape(height, width, channels)
 
 

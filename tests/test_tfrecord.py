@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from data_prep.aitw import BadRecord, parse_record, to_example
+from data_prep.aitw import SCREEN, BadRecord, parse_record, to_example
 from data_prep.example import make_example, parse_example
 from data_prep.record import Record
 from data_prep.tfrecord import MAX_RECORD, DamagedShard, _checksum, read_records, write_shard
@@ -242,6 +244,80 @@ def test_unpacked_numbers_are_read() -> None:
     minus_two = b"\xfe" + b"\xff" * 8 + b"\x01"
     assert parse_example(example(b"i", 3, field(1, 0, b"\x07") + field(1, 0, minus_two))) == {"i": [7, -2]}
     assert parse_example(example(b"i", 3, field(1, 2, b"\x07" + minus_two))) == {"i": [7, -2]}
+
+
+def outcome(data: bytes, large: str = "") -> str:
+    """All that is read of an Example, or that it is malformed."""
+    try:
+        features = parse_example(data, large)
+    except ValueError:
+        return "malformed"
+    return repr(sorted((name, [bytes(v) if isinstance(v, memoryview) else v for v in values])
+                       for name, values in features.items()))  # fmt: skip
+
+
+def test_a_screen_as_tensorflow_writes_it_is_not_copied() -> None:
+    for shard in EXPECTED:
+        for data in read_records(FIXTURE / shard):
+            (screen,) = parse_example(data, large=SCREEN)[SCREEN]
+            assert isinstance(screen, memoryview)
+            assert screen.obj is data
+            assert outcome(data, SCREEN) == outcome(data)
+
+
+def wire(tag: int, *content: bytes) -> bytes:
+    """A field that has a length, of less than 128 bytes."""
+    data = b"".join(content)
+    return bytes([tag, len(data)]) + data
+
+
+KEY, BYTES = (
+    wire(10, b"s"),
+    wire(10, wire(10, b"screen")),
+)  # tag 10: field 1, here a list of bytes, and its value
+PLAIN = wire(10, KEY, wire(18, BYTES))
+NUMBER = wire(10, wire(10, b"n"), wire(18, wire(26, b"\x08\x07")))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire(10, NUMBER, PLAIN, PLAIN.replace(b"screen", b"second")),  # the last one counts
+        wire(10, PLAIN, wire(10, KEY, wire(18))),  # and has nothing
+        wire(10, PLAIN) + wire(10, NUMBER),  # two Features are one
+        wire(10, NUMBER) + wire(10, PLAIN),
+        wire(10, wire(10, wire(18, BYTES), KEY)),  # value before key
+        wire(10, wire(10, KEY, wire(18, BYTES), wire(10, b"t"))),  # another key behind: it counts
+        wire(10, wire(10, KEY, wire(18, BYTES), wire(18, BYTES))),  # two Features of one entry are merged
+        wire(10, wire(10, KEY, wire(18, wire(10, wire(10, b"a"), wire(10, b"b"))))),  # two values
+        wire(10, wire(10, KEY, wire(18, BYTES, wire(26, b"\x08\x07")))),  # two lists: the last one counts
+        wire(10, wire(10, KEY, wire(18, wire(26, b"\x08\x07")))),  # numbers
+        wire(10, wire(10, KEY)),  # no Feature
+        wire(10, wire(10, KEY), PLAIN[2:]),  # what would be its Feature lies behind it
+        wire(10, PLAIN, b"\x18\x05"),  # a field nobody knows: passed over
+        wire(10, PLAIN) + b"\x18\x05",
+        wire(10, NUMBER[:-1], PLAIN),  # an entry shorter than its length
+        wire(10, wire(10, KEY, wire(18, wire(10, b"\x0a\x07screen")))),  # a value longer than its list
+        b"\x0a\x98\x80\x00" + NUMBER + PLAIN,  # a length in more bytes than it needs
+        wire(10, NUMBER, wire(10, wire(10, b"\xff"), wire(18, BYTES)), PLAIN),  # a name that is not UTF-8
+        wire(10, NUMBER),
+        b"",
+    ],
+    ids=range(20),
+)
+def test_a_screen_that_lies_otherwise_is_what_protobuf_says(data: bytes) -> None:
+    assert outcome(data, "s") == outcome(data)
+
+
+DATA = wire(10, NUMBER, PLAIN, wire(10, wire(10, b"f"), wire(18, wire(18, wire(10, bytes(8))))))
+
+
+@settings(max_examples=2000, deadline=None)
+@given(at=st.integers(0, len(DATA)), cut=st.integers(0, 6), put=st.binary(max_size=3) | st.just(PLAIN))
+def test_whatever_is_changed_the_features_are_those_of_protobuf(at: int, cut: int, put: bytes) -> None:
+    data = DATA[:at] + put + DATA[at + cut :]
+    for changed in (data, wire(10, data[2:])):  # with the length before it right again
+        assert outcome(changed, "s") == outcome(changed)
 
 
 @pytest.mark.parametrize(
