@@ -43,7 +43,8 @@ def parse_example(data: bytes, large: str = "") -> dict[str, Values]:
 def _cut(data: bytes, name: str) -> tuple[bytes, memoryview] | None:
     """The Features on the wire without the feature `name`, and its value. None unless all on the way to it is as TensorFlow
     writes it: an Example of Features alone, in it entries, and this entry a key and a list of bytes with one value."""
-    key = bytes([_FIRST, len(name)]) + name.encode()
+    told = name.encode()
+    key = bytes([_FIRST, len(told)]) + told
     try:
         start, end = _inside(data, 0, _FIRST)
         at, (first, last) = start, _inside(data, start, _FIRST)

@@ -309,6 +309,12 @@ def test_a_screen_that_lies_otherwise_is_what_protobuf_says(data: bytes) -> None
     assert outcome(data, "s") == outcome(data)
 
 
+def test_a_name_has_as_many_bytes_as_its_length_says() -> None:
+    entry = wire(10, wire(10, "ä".encode()), wire(18, BYTES))
+    (value,) = parse_example(wire(10, NUMBER, entry), large="ä")["ä"]
+    assert isinstance(value, memoryview)
+
+
 DATA = wire(10, NUMBER, PLAIN, wire(10, wire(10, b"f"), wire(18, wire(18, wire(10, bytes(8))))))
 
 
