@@ -2,16 +2,17 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
 import pytest
 from bridges import base, episode, prepare, qwen_base
+from forked import begin
 from safetensors.torch import load_file
 from successors import write
 
@@ -22,9 +23,11 @@ from uivlm.training.trainer import train
 
 ROOT = Path(__file__).parents[1]
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
-NOTHING = (
-    "/dev/null/extensions"  # where a compiler would write: no communication op or optimizer is to be compiled
-)
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT),
+    "TORCH_EXTENSIONS_DIR": "/dev/null/extensions",  # where a compiler would write: no op is to be compiled
+}
 SETTINGS = [
     "train.accumulate=1",
     "train.precision=float32",
@@ -52,54 +55,50 @@ def settings(root: Path, kind: str, stage: int, batch: int) -> list[str]:
     return [*SETTINGS, *own, f"train.zero={stage}", f"train.batch={batch}"]
 
 
-def started(program: list[str], processes: int = 2) -> subprocess.Popen[str]:
-    """Processes with one thread each."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-        "TORCH_EXTENSIONS_DIR": NOTHING,
-    }
-    return subprocess.Popen(
-        [*command, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+def launched(program: list[str], tmp_path: Path) -> str:
+    """What two processes say that torch's launcher starts, as users do."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
+    assert run.returncode == 0, f"{run.stdout[-2000:]}\n{run.stderr[-8000:]}"
+    return run.stdout
 
 
-def kill(process: int) -> None:
-    """It and all that it started, SIGKILL: the launcher's own death would leave its workers running."""
-    tasks = Path(f"/proc/{process}/task")
-    below = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-    for each in (process, *below):
-        os.kill(each, signal.SIGKILL)
-
-
-def in_two(program: list[str]) -> str:
-    """What two processes say."""
-    run = started(program)
-    said, errors = run.communicate(timeout=300)
-    assert run.returncode == 0, f"{said[-2000:]}\n{errors[-8000:]}"
+def forked(program: list[str], tmp_path: Path) -> str:
+    """What two processes say that have imported everything before."""
+    processes = begin(program, tmp_path / "said", ENVIRONMENT)
+    for process in processes:
+        process.join(300)
+        process.kill()  # no effect on one that has ended
+    said = (tmp_path / "said").read_text()
+    assert [process.exitcode for process in processes] == [0, 0], said[-8000:]
     return said
 
 
 @needs_deepspeed
 @pytest.mark.parametrize(
-    ("kind", "stage", "more"),
+    ("kind", "stage", "more", "in_two"),
     [
-        ("llama_vit", 0, []),
-        ("qwen_vl", 2, []),
-        ("qwen_vl", 3, []),
-        ("llama_vit", 3, ["train.pack=true"]),
-        ("qwen_hf", 3, []),
-        ("llama_vit", 2, ["train.offload=true"]),
+        ("llama_vit", 0, [], launched),
+        ("qwen_vl", 2, [], forked),
+        ("qwen_vl", 3, [], launched),
+        ("llama_vit", 3, ["train.pack=true"], forked),
+        ("qwen_hf", 3, [], forked),
+        ("llama_vit", 2, ["train.offload=true"], forked),
     ],
 )
 def test_two_processes_train_as_one(
-    root: Path, kind: str, stage: int, more: list[str], tmp_path: Path
+    root: Path,
+    kind: str,
+    stage: int,
+    more: list[str],
+    in_two: Callable[[list[str], Path], str],
+    tmp_path: Path,
 ) -> None:
     recipe = ROOT / "recipes" / f"{RECIPES[kind]}.py"
     changes = [word for one in settings(root, kind, stage, 2) + more for word in ("--set", one)]
-    in_two(["-m", "uivlm", "train", str(recipe), *changes, "--out", str(tmp_path / "two")])
+    in_two(["-m", "uivlm", "train", str(recipe), *changes, "--out", str(tmp_path / "two")], tmp_path)
     alone: Recipe = override(load(recipe), settings(root, kind, 0, 4))
     train(alone, tmp_path / "one")
     logs = [
@@ -132,18 +131,20 @@ def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tm
     some = [*settings(root, "llama_vit", stage, 1), "train.epochs=6"]
     changes = [word for one in some for word in ("--set", one)]
     program = ["-m", "uivlm", "train", str(ROOT / "recipes" / "tiny.py"), *changes, "--out"]
-    in_two([*program, str(tmp_path / "whole")])
+    forked([*program, str(tmp_path / "whole")], tmp_path)
     out, last = tmp_path / "killed", Random(stage).randrange(4, 15)  # a state was saved before
-    run = started([*program, str(out)])
-    while _steps(out) < last and run.poll() is None:
+    run = begin([*program, str(out)], tmp_path / "said", ENVIRONMENT)
+    while _steps(out) < last and all(process.is_alive() for process in run):
         time.sleep(0.005)
-    kill(run.pid)
-    run.communicate()
+    for process in run:
+        process.kill()
+    for process in run:
+        process.join()
     assert last <= _steps(out) < 24
     assert not out.exists()
     with pytest.raises(ValueError, match="was trained by 2 processes, this is one of 1"):
         newest_state(out.with_name("killed.state"))
-    in_two([*program, str(out), "--resume"])
+    forked([*program, str(out), "--resume"], tmp_path)
     for name in ("adapter_model.safetensors", "projector.safetensors"):
         one, two = (load_file(folder / name) for folder in (tmp_path / "whole", out))
         assert all(one[key].equal(two[key]) for key in one), name
@@ -152,8 +153,8 @@ def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tm
 
 
 @needs_deepspeed
-def test_a_process_without_screens_keeps_step(root: Path) -> None:
-    said = in_two([str(ROOT / "tests" / "two_steps.py"), str(root / "qwen_vl")])
+def test_a_process_without_screens_keeps_step(root: Path, tmp_path: Path) -> None:
+    said = forked([str(ROOT / "tests" / "two_steps.py"), str(root / "qwen_vl")], tmp_path)
     assert "process 0 is done" in said
     assert "process 1 is done" in said
 
