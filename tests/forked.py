@@ -1,48 +1,86 @@
-"""A program in several processes that train together, forked from one that has imported what training needs: on a CPU that
+"""A program in two processes that train together, forked from one that has imported what training needs: on a CPU that
 takes far longer than the little that tests train."""
 
 import os
 import runpy
+import signal
 import socket
 import sys
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import NoReturn
 
-TRAINER = "uivlm.training.trainer"
+COUNT = 2
+SECONDS = 300  # no run of a test takes so long
+
+
+def parent() -> ProcessPoolExecutor:
+    """The process to fork from."""
+    return ProcessPoolExecutor(1, get_context("spawn"), import_module, ("uivlm.training.trainer",))
 
 
 def begin(
-    program: list[str], said: Path, environment: dict[str, str], count: int = 2
-) -> list[ForkServerProcess]:
-    """The processes, each with what a launcher tells it. `program` is `-m`, a module and its words, or a file and its words;
-    what they say comes into the file `said`."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload([TRAINER])
+    parent: ProcessPoolExecutor, program: list[str], said: Path, environment: dict[str, str]
+) -> list[int]:
+    """The processes' numbers; each is told what a launcher tells it. `program` is `-m`, a module and its words, or a file
+    and its words; what they say comes into the file `said`."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
     said.write_bytes(b"")
-    processes = []
-    for rank in map(str, range(count)):
-        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-        told = environment | address | places
-        processes.append(context.Process(target=_work, args=(program, said, told)))
+    places = [environment | told | _place(str(rank)) for rank in range(COUNT)]
+    return [parent.submit(_fork, program, said, place).result() for place in places]
+
+
+def ended(parent: ProcessPoolExecutor, processes: list[int]) -> list[int]:
+    """How each ended, -9 where SIGKILL took it. TimeoutError, and none is left, where one does not end."""
+    try:
+        return parent.submit(_wait, processes).result(SECONDS)
+    except TimeoutError:
+        kill(processes)
+        raise
+
+
+def kill(processes: list[int]) -> None:
     for process in processes:
-        process.start()
-    return processes
+        os.kill(process, signal.SIGKILL)
 
 
-def _work(program: list[str], said: Path, environment: dict[str, str]) -> None:
-    file = os.open(said, os.O_WRONLY | os.O_APPEND)
-    for output in (1, 2):
-        os.dup2(file, output)
-    os.environ |= environment
-    assert TRAINER in sys.modules, "imported after the fork, it would cost what the fork saves"
-    match program:
-        case ["-m", module, *words]:
-            sys.argv = [module, *words]
-            runpy.run_module(module, run_name="__main__")
-        case [path, *words]:
-            sys.argv = [path, *words]
-            runpy.run_path(path, run_name="__main__")
+def _place(rank: str) -> dict[str, str]:
+    return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT)}
+
+
+def _wait(processes: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+
+
+def _fork(program: list[str], said: Path, environment: dict[str, str]) -> int:
+    return os.fork() or _work(program, said, environment)
+
+
+def _work(program: list[str], said: Path, environment: dict[str, str]) -> NoReturn:
+    code = 1
+    try:
+        file = os.open(said, os.O_WRONLY | os.O_APPEND)
+        for output in (1, 2):
+            os.dup2(file, output)
+        os.environ |= environment
+        match program:
+            case ["-m", module, *words]:
+                sys.argv = [module, *words]
+                runpy.run_module(module, run_name="__main__")
+            case [path, *words]:
+                sys.argv = [path, *words]
+                runpy.run_path(path, run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

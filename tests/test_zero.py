@@ -2,17 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
+import forked
 import pytest
 from bridges import base, episode, prepare, qwen_base
-from forked import begin
 from safetensors.torch import load_file
 from successors import write
 
@@ -23,6 +25,10 @@ from uivlm.training.trainer import train
 
 ROOT = Path(__file__).parents[1]
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
+LAUNCHED = {
+    ("llama_vit", 0),
+    ("qwen_vl", 3),
+}  # as users begin them: without DeepSpeed, and with the most of it
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": str(ROOT),
@@ -55,50 +61,51 @@ def settings(root: Path, kind: str, stage: int, batch: int) -> list[str]:
     return [*SETTINGS, *own, f"train.zero={stage}", f"train.batch={batch}"]
 
 
-def launched(program: list[str], tmp_path: Path) -> str:
-    """What two processes say that torch's launcher starts, as users do."""
+def launched(program: list[str], tmp_path: Path) -> None:
+    """Two processes that torch's launcher starts, as users do."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
     run = subprocess.run(
         command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
     assert run.returncode == 0, f"{run.stdout[-2000:]}\n{run.stderr[-8000:]}"
-    return run.stdout
 
 
-def forked(program: list[str], tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def parent() -> Iterator[ProcessPoolExecutor]:
+    with forked.parent() as pool:
+        yield pool
+
+
+def in_two(parent: ProcessPoolExecutor, program: list[str], tmp_path: Path) -> str:
     """What two processes say that have imported everything before."""
-    processes = begin(program, tmp_path / "said", ENVIRONMENT)
-    for process in processes:
-        process.join(300)
-        process.kill()  # no effect on one that has ended
-    said = (tmp_path / "said").read_text()
-    assert [process.exitcode for process in processes] == [0, 0], said[-8000:]
+    processes = forked.begin(parent, program, tmp_path / "said", ENVIRONMENT)
+    codes, said = forked.ended(parent, processes), (tmp_path / "said").read_text()
+    assert codes == [0, 0], said[-8000:]
     return said
 
 
 @needs_deepspeed
 @pytest.mark.parametrize(
-    ("kind", "stage", "more", "in_two"),
+    ("kind", "stage", "more"),
     [
-        ("llama_vit", 0, [], launched),
-        ("qwen_vl", 2, [], forked),
-        ("qwen_vl", 3, [], launched),
-        ("llama_vit", 3, ["train.pack=true"], forked),
-        ("qwen_hf", 3, [], forked),
-        ("llama_vit", 2, ["train.offload=true"], forked),
+        ("llama_vit", 0, []),
+        ("qwen_vl", 2, []),
+        ("qwen_vl", 3, []),
+        ("llama_vit", 3, ["train.pack=true"]),
+        ("qwen_hf", 3, []),
+        ("llama_vit", 2, ["train.offload=true"]),
     ],
 )
 def test_two_processes_train_as_one(
-    root: Path,
-    kind: str,
-    stage: int,
-    more: list[str],
-    in_two: Callable[[list[str], Path], str],
-    tmp_path: Path,
+    root: Path, parent: ProcessPoolExecutor, kind: str, stage: int, more: list[str], tmp_path: Path
 ) -> None:
     recipe = ROOT / "recipes" / f"{RECIPES[kind]}.py"
     changes = [word for one in settings(root, kind, stage, 2) + more for word in ("--set", one)]
-    in_two(["-m", "uivlm", "train", str(recipe), *changes, "--out", str(tmp_path / "two")], tmp_path)
+    program = ["-m", "uivlm", "train", str(recipe), *changes, "--out", str(tmp_path / "two")]
+    if (kind, stage) in LAUNCHED:
+        launched(program, tmp_path)
+    else:
+        in_two(parent, program, tmp_path)
     alone: Recipe = override(load(recipe), settings(root, kind, 0, 4))
     train(alone, tmp_path / "one")
     logs = [
@@ -126,25 +133,26 @@ def _steps(out: Path) -> int:
 
 @needs_deepspeed
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tmp_path: Path) -> None:
+def test_two_killed_processes_go_on_to_the_same_bytes(
+    root: Path, parent: ProcessPoolExecutor, stage: int, tmp_path: Path
+) -> None:
     """SIGKILL to all of them at a random step; then with --resume."""
     some = [*settings(root, "llama_vit", stage, 1), "train.epochs=6"]
     changes = [word for one in some for word in ("--set", one)]
     program = ["-m", "uivlm", "train", str(ROOT / "recipes" / "tiny.py"), *changes, "--out"]
-    forked([*program, str(tmp_path / "whole")], tmp_path)
+    in_two(parent, [*program, str(tmp_path / "whole")], tmp_path)
     out, last = tmp_path / "killed", Random(stage).randrange(4, 15)  # a state was saved before
-    run = begin([*program, str(out)], tmp_path / "said", ENVIRONMENT)
-    while _steps(out) < last and all(process.is_alive() for process in run):
+    run = forked.begin(parent, [*program, str(out)], tmp_path / "said", ENVIRONMENT)
+    until = time.monotonic() + forked.SECONDS
+    while _steps(out) < last and time.monotonic() < until:
         time.sleep(0.005)
-    for process in run:
-        process.kill()
-    for process in run:
-        process.join()
+    forked.kill(run)
+    assert forked.ended(parent, run) == [-signal.SIGKILL] * 2, (tmp_path / "said").read_text()[-8000:]
     assert last <= _steps(out) < 24
     assert not out.exists()
     with pytest.raises(ValueError, match="was trained by 2 processes, this is one of 1"):
         newest_state(out.with_name("killed.state"))
-    forked([*program, str(out), "--resume"], tmp_path)
+    in_two(parent, [*program, str(out), "--resume"], tmp_path)
     for name in ("adapter_model.safetensors", "projector.safetensors"):
         one, two = (load_file(folder / name) for folder in (tmp_path / "whole", out))
         assert all(one[key].equal(two[key]) for key in one), name
@@ -153,8 +161,10 @@ def test_two_killed_processes_go_on_to_the_same_bytes(root: Path, stage: int, tm
 
 
 @needs_deepspeed
-def test_a_process_without_screens_keeps_step(root: Path, tmp_path: Path) -> None:
-    said = forked([str(ROOT / "tests" / "two_steps.py"), str(root / "qwen_vl")], tmp_path)
+def test_a_process_without_screens_keeps_step(
+    root: Path, parent: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    said = in_two(parent, [str(ROOT / "tests" / "two_steps.py"), str(root / "qwen_vl")], tmp_path)
     assert "process 0 is done" in said
     assert "process 1 is done" in said
 
