@@ -31,7 +31,7 @@ from rich.table import Table
 from zlib_ng import zlib_ng
 
 from data_prep.__main__ import prepare
-from data_prep.aitw import parse_record, to_example
+from data_prep.aitw import SCREEN, parse_record, to_example
 from data_prep.example import parse_example
 from data_prep.formats.aitw import find
 from data_prep.memory import hold_freed
@@ -150,7 +150,7 @@ def _run(source: Path, out: Path, fill: Callable[[], None]) -> dict[str, Times]:
         for data in read_records(shard):
             pixels = parse_record(data).pixels
             took["checksum"] += _timed(google_crc32c.value, data)
-            took["parse"] += _timed(parse_example, data)
+            took["parse"] += _timed(parse_example, data, SCREEN)
             took["encode"] += _timed(encode_image, pixels, "jpeg")
     for what, work in ((WHOLE, prepare), (PASS_1, _pass_1)):
         fill()
