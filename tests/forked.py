@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import traceback
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,17 +37,17 @@ def begin(
 
 
 def ended(parent: ProcessPoolExecutor, processes: list[int]) -> list[int]:
-    """How each ended, -9 where SIGKILL took it. TimeoutError, and none is left, where one does not end."""
-    try:
-        return parent.submit(_wait, processes).result(SECONDS)
-    except TimeoutError:
+    """How each ended, -9 where SIGKILL took it: also what has not ended after SECONDS, as when another failed alone."""
+    waiting = parent.submit(_wait, processes)
+    if not wait([waiting], SECONDS).done:
         kill(processes)
-        raise
+    return waiting.result()
 
 
 def kill(processes: list[int]) -> None:
     for process in processes:
-        os.kill(process, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended, and was waited for
+            os.kill(process, signal.SIGKILL)
 
 
 def _place(rank: str) -> dict[str, str]:

@@ -25,10 +25,8 @@ from uivlm.training.trainer import train
 
 ROOT = Path(__file__).parents[1]
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
-LAUNCHED = {
-    ("llama_vit", 0),
-    ("qwen_vl", 3),
-}  # as users begin them: without DeepSpeed, and with the most of it
+# begun as users do: without DeepSpeed, and with the most of it
+LAUNCHED = {("llama_vit", 0), ("qwen_vl", 3)}
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": str(ROOT),
