@@ -1,7 +1,7 @@
 """Images a second and core of data preparation: against the sum of its parts and what users have; memory of a worker.
 
-Drawn screens in AITW's format; all figures come from one run, in turns, the best of each, over as many screens: the best of
-short times would be better than that of long ones on a machine of changing speed. The ratios are what counts.
+Drawn screens in AITW's format; each figure is the median of runs in turns. The ratios are what counts, and each is taken
+within a run, the floor measured half before and half after the stage: a shared machine changes its speed within minutes.
 
 The machine's memory is full of cached files, as it is wherever more was read and written than it holds, and AITW is terabytes:
 free memory is not free on a virtual machine that must ask its host for each new page.
@@ -53,11 +53,13 @@ FLOOR, WHOLE, PASS_1 = "the floor: their sum", "our whole stage, one worker", "i
 THEIRS = "tfrecord + Pillow, JPEG files"
 SPARE = 1 << 30  # bytes of memory that stay free
 PIECE, HOLE = 1 << 22, 1 << 42  # bytes that are read at once, and of a file that is never read to its end
-Times = NDArray[np.float64]  # [2] CPU and wall time, ms an image
+CPU, WALL = range(2)
+Times = NDArray[np.float64]  # [2] CPU and wall time, ms
+Run = dict[str, Times]
 
 
 def main() -> None:
-    cores, load, console = len(os.sched_getaffinity(0)), os.getloadavg()[0], Console(width=110)
+    cores, load, console = len(os.sched_getaffinity(0)), os.getloadavg()[0], Console(width=130)
     with tempfile.TemporaryDirectory() as name:
         folder, out = Path(name), Path(name) / "out"
         shards = [folder / f"general-{i:05d}-of-{SHARDS:05d}" for i in range(SHARDS)]
@@ -75,11 +77,13 @@ def main() -> None:
         with hole.open("rb", buffering=0) as nothing:
             fill = partial(_fill_memory, nothing)
             runs = [_run(source, out, fill) for _ in range(RUNS)]
-            two = _in_two(source, out, fill) if cores > 1 and load < cores - 1.5 else None
-    best = {what: np.min([run[what] for run in runs], axis=0) for what in runs[0]}
-    console.print(_table(best))
-    ratio = "{:.2f}, the floor's parts in two processes: {:.2f}".format(*two) if two else "not measured"
-    console.print(f"two workers / one: {ratio} ({cores} cores, load {load:.1f} at the start)")
+            two = _in_two(source, out, fill) if cores > 1 and load < cores - 1.5 else []
+    console.print(_table(runs))
+    gain = "not measured"
+    if two:
+        ours, bare = (_ratio(two, f"{what} 1", f"{what} 2", WALL) for what in ("workers", "bare"))
+        gain = f"{ours}, the floor's parts in two processes: {bare}"
+    console.print(f"two workers / one: {gain}; {cores} cores, load {load:.1f} at the start")
     console.print(f"a worker's memory: {peaks[0]:.0f} MB, on a shard {SHARDS} times as long {peaks[1]:.0f}")
 
 
@@ -141,10 +145,27 @@ def _fill_memory(nothing: RawIOBase) -> None:
         nothing.readinto(piece)
 
 
-def _run(source: Path, out: Path, fill: Callable[[], None]) -> dict[str, Times]:
-    """Everything once."""
+def _run(source: Path, out: Path, fill: Callable[[], None]) -> Run:
+    """Everything once; times an image."""
     hold_freed()  # as the whole does
     shards, took = sorted(source.iterdir()), {part: np.zeros(2) for part in PARTS}
+    _add_parts(took, shards[::2])
+    fill()
+    took[WHOLE] = _timed(prepare, source, out / "whole")
+    _add_parts(took, shards[1::2])
+    took[FLOOR] = np.sum([took[part] for part in PARTS], axis=0)
+    fill()
+    took[PASS_1] = _timed(_pass_1, source, out / "pass 1")
+    fill()
+    # in a process of its own: ours has told malloc what to keep
+    with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
+        took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
+    shutil.rmtree(out)
+    return {what: ms / (len(shards) * RECORDS) for what, ms in took.items()}
+
+
+def _add_parts(took: Run, shards: Sequence[Path]) -> None:
+    """The floor's, each timed alone."""
     for shard in shards:
         took["gunzip"] += _timed(_gunzip, shard)
         for data in read_records(shard):
@@ -152,15 +173,6 @@ def _run(source: Path, out: Path, fill: Callable[[], None]) -> dict[str, Times]:
             took["checksum"] += _timed(google_crc32c.value, data)
             took["parse"] += _timed(parse_example, data, SCREEN)
             took["encode"] += _timed(encode_image, pixels, "jpeg")
-    for what, work in ((WHOLE, prepare), (PASS_1, _pass_1)):
-        fill()
-        took[what] = _timed(work, source, out / what)
-    fill()
-    # in a process of its own: ours has told malloc what to keep
-    with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
-        took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
-    shutil.rmtree(out)
-    return {what: ms / (len(shards) * RECORDS) for what, ms in took.items()}
 
 
 def _timed(work: Callable[..., object], *args: object) -> Times:
@@ -194,20 +206,21 @@ def _theirs(shards: Sequence[Path], folder: Path) -> None:
             Image.fromarray(pixels).save(folder / f"{shard.name}.{i}.jpg", quality=90, subsampling=0)
 
 
-def _in_two(source: Path, out: Path, fill: Callable[[], None]) -> tuple[float, float]:
-    """How many times as fast by the wall clock two workers are, their start included; and two processes that share nothing
-    and do the floor's parts of the same screens, a half each: what this machine has to give."""
-    shards = sorted(source.iterdir())
-    shares = {1: [shards], 2: [shards[::2], shards[1::2]]}
-    whole, parts = ({processes: list[float]() for processes in shares} for _ in range(2))
+def _in_two(source: Path, out: Path, fill: Callable[[], None]) -> list[Run]:
+    """Wall times: of one worker, of two, their start included; and, as two processes that share nothing give them, of the
+    floor's parts of the same screens in one and a half each in two: what this machine has to give."""
+    shards, runs = sorted(source.iterdir()), list[Run]()
     with ProcessPoolExecutor(2, get_context("spawn"), hold_freed) as pool:
         list(pool.map(_parts, [shards[:1]] * 2))  # starts them
-        for _, (processes, share) in product(range(RUNS), shares.items()):
-            fill()
-            whole[processes].append(_timed(partial(prepare, workers=processes), source, out)[1])
-            shutil.rmtree(out)
-            parts[processes].append(_timed(list, pool.map(_parts, share))[1])
-    return min(whole[1]) / min(whole[2]), min(parts[1]) / min(parts[2])
+        for _ in range(RUNS):
+            took = Run()
+            for processes, share in ((1, [shards]), (2, [shards[::2], shards[1::2]])):
+                fill()
+                took[f"workers {processes}"] = _timed(partial(prepare, workers=processes), source, out)
+                shutil.rmtree(out)
+                took[f"bare {processes}"] = _timed(list, pool.map(_parts, share))
+            runs.append(took)
+    return runs
 
 
 def _parts(shards: Sequence[Path]) -> None:
@@ -223,16 +236,25 @@ def _peak(shard: Path, out: Path) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def _table(best: dict[str, Times]) -> Table:
-    best = best | {FLOOR: np.sum([best[part] for part in PARTS], axis=0)}
-    table = Table("", title=f"JPEG of quality 90, 4:4:4; best of {RUNS} runs in turns")
-    for head in ("CPU ms an image", "wall ms an image", "images/s/core", "/ floor", "ours / it"):
+def _table(runs: Sequence[Run]) -> Table:
+    table = Table("", title=f"JPEG of quality 90, 4:4:4; median of {len(runs)} runs in turns")
+    for head in ("CPU ms an image", "wall ms an image", "images/s/core", "of the floor", "ours / it"):
         table.add_column(head, justify="right")
     for what in (*PARTS, FLOOR, WHOLE, PASS_1, THEIRS):
-        cpu, wall = best[what]
-        cells = cpu, wall, 1000 / cpu, best[FLOOR][0] / cpu, cpu / best[WHOLE][0]
-        table.add_row(what, *(f"{number:.2f}" for number in cells[: 3 if what in PARTS else 5]))
+        cpu, wall = np.median([run[what] for run in runs], axis=0)
+        cells = [f"{cpu:.2f}", f"{wall:.2f}", f"{1000 / cpu:.0f}"]
+        if what not in (*PARTS, FLOOR):
+            cells.append(_ratio(runs, FLOOR, what))
+        if what == THEIRS:
+            cells.append(_ratio(runs, THEIRS, WHOLE))
+        table.add_row(what, *cells)
     return table
+
+
+def _ratio(runs: Sequence[Run], above: str, below: str, clock: int = CPU) -> str:
+    """Of times within a run: the median, the least and the most."""
+    ratios = [run[above][clock] / run[below][clock] for run in runs]
+    return f"{np.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
 if __name__ == "__main__":
