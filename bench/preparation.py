@@ -1,7 +1,7 @@
 """Images a second and core of data preparation: against the sum of its parts and what users have; memory of a worker.
 
-Drawn screens in AITW's format; each figure is the median of runs in turns. The ratios are what counts, and each is taken
-within a run, the floor measured half before and half after the stage: a shared machine changes its speed within minutes.
+Drawn screens in AITW's format. The ratios are what counts, and each is taken within a run, in which the floor, our stage and
+theirs do a shard each in turns: a shared machine changes its speed within minutes.
 
 The machine's memory is full of cached files, as it is wherever more was read and written than it holds, and AITW is terabytes:
 free memory is not free on a virtual machine that must ask its host for each new page.
@@ -69,7 +69,7 @@ def main() -> None:
         long.write_bytes(b"".join(shard.read_bytes() for shard in shards))
         with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
             peaks = list(
-                pool.map(_peak, (shards[0], long), (out / "short", out / "long"))
+                pool.map(_peak, (shards[0], long), (folder / "short", folder / "long"))
             )  # first: a big parent would count
         source, hole = _more(shards, folder / "source"), folder / "hole"
         with hole.open("wb") as file:
@@ -148,31 +148,34 @@ def _fill_memory(nothing: RawIOBase) -> None:
 def _run(source: Path, out: Path, fill: Callable[[], None]) -> Run:
     """Everything once; times an image."""
     hold_freed()  # as the whole does
-    shards, took = sorted(source.iterdir()), {part: np.zeros(2) for part in PARTS}
-    _add_parts(took, shards[::2])
+    shards, parts, work = sorted(source.iterdir()), find(str(source)), Work(out.with_name(f"{out.name}.part"))
+    (work.folder / "spill").mkdir(parents=True)
+    keep_settings(work, Settings(), parts)
+    files = out.with_name("files")
+    files.mkdir()
+    took = {what: np.zeros(2) for what in (*PARTS, PASS_1, THEIRS)}
     fill()
-    took[WHOLE] = _timed(prepare, source, out / "whole")
-    _add_parts(took, shards[1::2])
-    took[FLOOR] = np.sum([took[part] for part in PARTS], axis=0)
-    fill()
-    took[PASS_1] = _timed(_pass_1, source, out / "pass 1")
-    fill()
-    # in a process of its own: ours has told malloc what to keep
+    # theirs in a process of its own: ours has told malloc what to keep
     with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
-        took[THEIRS] = pool.submit(_timed, _theirs, shards, out).result()
+        for i, (shard, part) in enumerate(zip(reversed(shards), parts, strict=True)):  # never two of the same
+            _add_parts(took, shard)
+            took[PASS_1] += _timed(spill_part, Job(i, part, work))
+            took[THEIRS] += pool.submit(_timed, _theirs, shard, files).result()
+    took[FLOOR] = np.sum([took[part] for part in PARTS], axis=0)
+    took[WHOLE] = took[PASS_1] + _timed(prepare, source, out)  # which goes on where pass 1 has ended
+    shutil.rmtree(files)
     shutil.rmtree(out)
     return {what: ms / (len(shards) * RECORDS) for what, ms in took.items()}
 
 
-def _add_parts(took: Run, shards: Sequence[Path]) -> None:
+def _add_parts(took: Run, shard: Path) -> None:
     """The floor's, each timed alone."""
-    for shard in shards:
-        took["gunzip"] += _timed(_gunzip, shard)
-        for data in read_records(shard):
-            pixels = parse_record(data).pixels
-            took["checksum"] += _timed(google_crc32c.value, data)
-            took["parse"] += _timed(parse_example, data, SCREEN)
-            took["encode"] += _timed(encode_image, pixels, "jpeg")
+    took["gunzip"] += _timed(_gunzip, shard)
+    for data in read_records(shard):
+        pixels = parse_record(data).pixels
+        took["checksum"] += _timed(google_crc32c.value, data)
+        took["parse"] += _timed(parse_example, data, SCREEN)
+        took["encode"] += _timed(encode_image, pixels, "jpeg")
 
 
 def _timed(work: Callable[..., object], *args: object) -> Times:
@@ -189,21 +192,12 @@ def _gunzip(shard: Path) -> None:
             inflate.decompress(piece)
 
 
-def _pass_1(source: Path, folder: Path) -> None:
-    work = Work(folder)
-    (folder / "spill").mkdir(parents=True)
-    keep_settings(work, Settings())
-    for i, part in enumerate(find(str(source))):
-        spill_part(Job(i, part, work))
-
-
-def _theirs(shards: Sequence[Path], folder: Path) -> None:
+def _theirs(shard: Path, folder: Path) -> None:
     """The usual script: every screen becomes a file, and no checksum is checked."""
-    load = import_module("tfrecord").tfrecord_loader
-    for shard in shards:
-        for i, row in enumerate(load(str(shard), None, compression_type="gzip")):
-            pixels = np.frombuffer(row["image/encoded"], np.uint8).reshape(HEIGHT, WIDTH, 3)
-            Image.fromarray(pixels).save(folder / f"{shard.name}.{i}.jpg", quality=90, subsampling=0)
+    rows = import_module("tfrecord").tfrecord_loader(str(shard), None, compression_type="gzip")
+    for i, row in enumerate(rows):
+        pixels = np.frombuffer(row["image/encoded"], np.uint8).reshape(HEIGHT, WIDTH, 3)
+        Image.fromarray(pixels).save(folder / f"{shard.name}.{i}.jpg", quality=90, subsampling=0)
 
 
 def _in_two(source: Path, out: Path, fill: Callable[[], None]) -> list[Run]:
@@ -237,7 +231,7 @@ def _peak(shard: Path, out: Path) -> float:
 
 
 def _table(runs: Sequence[Run]) -> Table:
-    table = Table("", title=f"JPEG of quality 90, 4:4:4; median of {len(runs)} runs in turns")
+    table = Table("", title=f"JPEG of quality 90, 4:4:4; median of {len(runs)} runs")
     for head in ("CPU ms an image", "wall ms an image", "images/s/core", "of the floor", "ours / it"):
         table.add_column(head, justify="right")
     for what in (*PARTS, FLOOR, WHOLE, PASS_1, THEIRS):
