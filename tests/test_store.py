@@ -4,6 +4,7 @@ import copy
 import json
 import multiprocessing
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -246,3 +247,13 @@ def test_meta_that_is_nonsense(tmp_path: Path, text: str) -> None:
     (tmp_path / "meta.json").write_text(text)
     with pytest.raises(ValueError, match=r"meta\.json"):
         Prepared.open(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_shard_that_is_cut_off_is_named(folder: Path, tmp_path: Path, share: float) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / "copy"))
+    shard = copied / Prepared.open(folder).meta["shards"][0]["file"]
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=rf"{shard.name} is damaged \(.+\): prepare the data again"):
+        Prepared.open(copied)

@@ -230,4 +230,7 @@ def _open(path: Path, process: int, changed: int) -> pq.ParquetFile:
 
 def _file(path: Path) -> pq.ParquetFile:
     """Read where it lies: Arrow's own way is to order all reads first, by threads; of many small row groups it takes longer."""
-    return pq.ParquetFile(path, pre_buffer=False)
+    try:
+        return pq.ParquetFile(path, pre_buffer=False)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is damaged ({error}): prepare the data again") from None
