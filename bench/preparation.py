@@ -39,7 +39,7 @@ from data_prep.record import Record
 from data_prep.settings import Settings
 from data_prep.spill import Job, spill_part
 from data_prep.tfrecord import GZIP, read_records, write_shard
-from data_prep.work import Work, keep_settings
+from data_prep.work import opened
 from uivlm.episode import Element, annotations
 from uivlm.sentences.store import encode_image
 
@@ -148,15 +148,15 @@ def _fill_memory(nothing: RawIOBase) -> None:
 def _run(source: Path, out: Path, fill: Callable[[], None]) -> Run:
     """Everything once; times an image."""
     hold_freed()  # as the whole does
-    shards, parts, work = sorted(source.iterdir()), find(str(source)), Work(out.with_name(f"{out.name}.part"))
-    (work.folder / "spill").mkdir(parents=True)
-    keep_settings(work, Settings(), parts)
-    files = out.with_name("files")
+    shards, parts, files = sorted(source.iterdir()), find(str(source)), out.with_name("files")
     files.mkdir()
     took = {what: np.zeros(2) for what in (*PARTS, PASS_1, THEIRS)}
     fill()
-    # theirs in a process of its own: ours has told malloc what to keep
-    with ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool:
+    with (
+        opened(out, Settings(), parts, force=False) as work,
+        # theirs in a process of its own: ours has told malloc what to keep
+        ProcessPoolExecutor(1, get_context("spawn"), import_module, ("tfrecord",)) as pool,
+    ):
         for i, (shard, part) in enumerate(zip(reversed(shards), parts, strict=True)):  # never two of the same
             _add_parts(took, shard)
             took[PASS_1] += _timed(spill_part, Job(i, part, work))
@@ -201,8 +201,8 @@ def _theirs(shard: Path, folder: Path) -> None:
 
 
 def _in_two(source: Path, out: Path, fill: Callable[[], None]) -> list[Run]:
-    """Wall times: of one worker, of two, their start included; and, as two processes that share nothing give them, of the
-    floor's parts of the same screens in one and a half each in two: what this machine has to give."""
+    """All screens by one worker and by two, their start included; and the floor's parts of them by one process and by two
+    that share nothing, a half each: what this machine has to give."""
     shards, runs = sorted(source.iterdir()), list[Run]()
     with ProcessPoolExecutor(2, get_context("spawn"), hold_freed) as pool:
         list(pool.map(_parts, [shards[:1]] * 2))  # starts them
