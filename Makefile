@@ -1,12 +1,15 @@
-# Every target does its own set-up; `make help` lists them. Variables (make eval CKPT=... DATA=...):
-#   SOURCE  recorded episodes: a folder of shards      DATA    prepared data         RECIPE  a recipe's name or file
-#   CKPT    a checkpoint folder                        AGENT   a URL or a checkpoint  DEVICE  sim or adb
-#   OUT     where the result goes                      GOAL    what to do             PORT, SEED, INDEX
-#   FORMAT  how they were recorded: aitw, seeclick, aitz, androidcontrol, showui, jsonl or trace
-#   SPLIT   a list of episodes for train and test; default: SOURCE/split.json, if it is there
-#   GPUS    finetune: so many processes, a GPU each      RESUME  finetune: 1 goes on with the unfinished run of OUT
-#   LIMIT   data, eval: most episodes; run: most steps; live: goals
-#   FREE    eval: 1 lets the agent keep its own past     PROTOCOL  eval: by the rules of autoui, seeclick, ..., too
+# Every target does its own setup; `make help` lists them. Variables, as in `make eval CKPT=... DATA=...`:
+#   SOURCE        recorded episodes: a folder of shards      FORMAT     their format: docs/formats.md
+#   SPLIT         file of train and test episodes; default: SOURCE/split.json, if it exists
+#   DATA          prepared data                              OUT        folder of the result
+#   RECIPE        name or file of a recipe                   SET        finetune: "optim.lr=3e-4 train.epochs=2"
+#   GPUS          finetune: processes, one per GPU           RESUME     finetune: 1 resumes the run in OUT
+#   CKPT          checkpoint folder                          AGENT      URL or checkpoint folder
+#   DEVICE        sim or adb                                 GOAL       the agent's goal
+#   MAX_EPISODES  data, eval: maximum number of episodes     MAX_STEPS  run, live: maximum number of steps
+#   NUM_GOALS     live: number of goals                      SUITE      live: sim or miniwob
+#   FREE_RUNNING  eval: 1 keeps the predicted history        PROTOCOL   eval: also the rules of autoui, aitz, ...
+#   PORT, SEED, INDEX
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -27,43 +30,50 @@ GOAL ?=
 DEVICE ?= sim
 AGENT ?= $(CKPT)
 PORT ?= 8000
-LIMIT ?=
+MAX_EPISODES ?=
+MAX_STEPS ?=
+NUM_GOALS ?=
 SUITE ?= sim
-FREE ?=
+FREE_RUNNING ?=
 PROTOCOL ?=
+SET ?=
 GPUS ?=
 RESUME ?=
 SEED ?= 0
 INDEX ?= 0
 
-# Set-up only. uv does not read pip's settings: pip's find-links, from the environment or pip's file, are told to it.
-PYTHON ?= $(shell for one in python3 python3.12 python3.11 python3.13 python; do \
-	"$$one" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$one" && break; done)
-EXTRAS := model,parts,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
-# For the tests: Qwen-VL's whole vocabulary, and Qwen-Agent's client. What it needs of its own dependencies, `dev` names.
+# Setup only. uv does not read pip's settings: pip's find-links, from the environment or pip's file, are passed to it.
+PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+EXTRAS := model,convert,publish,dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
+# For the tests: Qwen-VL's vocabulary and Qwen-Agent's client. The extra `dev` has the dependencies that it needs.
 VOCABULARY := qwen-agent==0.0.34
-# MiniWoB++'s pages. Of the package nothing else is used, so what it needs (a browser driver) is left out.
+# MiniWoB++'s pages. Nothing else of the package is used, so its dependencies (a browser driver) are left out.
 PAGES := miniwob==1.1.0
 
-# What a default needs and is not there yet is made first; a DATA, CKPT or SOURCE of one's own must be there.
+# A default that does not exist yet is made first; a DATA, CKPT or SOURCE that you name must exist.
 made = $(if $(filter $(1),$(2)),$(3))
 NEEDS_SOURCE = $(call made,runs/shards,$(SOURCE),runs/shards/split.json)
 NEEDS_DATA = $(call made,runs/data,$(DATA),runs/data/meta.json)
 NEEDS_CKPT = $(call made,runs/tiny,$(CKPT),runs/tiny/card.json)
 NEEDS_AGENT = $(call made,runs/tiny,$(AGENT),runs/tiny/card.json)
 
-# The split list that lies beside the shards, where there is one; SPLIT names another.
+# The split file next to the shards, if it exists; SPLIT names another.
 SPLIT_OPTION = $(if $(SPLIT),--split "$(SPLIT)",$$(test -f "$(SOURCE)/split.json" && echo "--split $(SOURCE)/split.json" || true))
 
-.PHONY: help setup lint test demo data finetune eval serve run console show bench live pretrain clean
+# finetune: each word of SET is an option of its own.
+SETTINGS = --set "data.path=$(DATA)" --set train.seed=$(SEED) $(foreach setting,$(SET),--set '$(setting)')
+TORCHRUN = $(PY) -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m uivlm
+
+.PHONY: help setup lint test test-quick demo data finetune eval serve run console show bench live pretrain clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-setup: .venv/.ready ## .venv with everything that the other targets need
+setup: .venv/.ready ## install everything that the other targets need into .venv
 
 .venv/.ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer here: install one, or name it: make PYTHON=..." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: install one, or name it: make PYTHON=..." >&2; exit 1; }
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		missing=""; \
 		command -v mksh >/dev/null || missing="mksh"; \
@@ -72,9 +82,9 @@ setup: .venv/.ready ## .venv with everything that the other targets need
 		if [ -n "$$missing" ]; then \
 			export DEBIAN_FRONTEND=noninteractive; \
 			apt-get update -qq >/dev/null 2>&1 || true; \
-			for one in $$missing; do \
-				apt-get install -qq -y --no-install-recommends $$one >/dev/null 2>&1 \
-					|| echo "not installed: $$one (the tests that need it are skipped)"; \
+			for package in $$missing; do \
+				apt-get install -qq -y --no-install-recommends $$package >/dev/null 2>&1 \
+					|| echo "not installed: $$package (the tests that need it are skipped)"; \
 			done; \
 		fi; \
 	fi
@@ -98,52 +108,61 @@ lint: setup ## ruff and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy uivlm data_prep recipes
 
-test: setup ## pytest on a CPU, about ten minutes on two cores
+test: setup ## all tests, on a CPU
 	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+
+test-quick: setup ## the tests that are not slow, in about two minutes on two cores
+	$(PY) -m pytest -q -m "not slow and not exhaustive" -n auto --maxprocesses 4 --dist worksteal
 
 demo: setup ## the whole path on simulated episodes: data, training, evaluation, an agent on a phone
 	$(if $(OUT),,rm -rf build/demo)
 	$(UIVLM) demo --seed $(SEED) $(if $(OUT),--out "$(OUT)")
 
 data: setup $(NEEDS_SOURCE) ## prepared data in OUT from the shards in SOURCE
-	$(PY) -m data_prep "$(SOURCE)" "$(or $(OUT),$(DATA))" --format $(FORMAT) $(SPLIT_OPTION) $(if $(LIMIT),--limit $(LIMIT))
+	$(PY) -m data_prep "$(SOURCE)" "$(or $(OUT),$(DATA))" --format $(FORMAT) $(SPLIT_OPTION) \
+		$(if $(MAX_EPISODES),--max-episodes $(MAX_EPISODES))
 
 finetune: setup $(NEEDS_DATA) ## a checkpoint in OUT by RECIPE on DATA
-	$(if $(GPUS),$(PY) -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m uivlm,$(UIVLM)) train "$(RECIPE)" $(if $(RESUME),--resume) --set "data.folder=$(DATA)" --set train.seed=$(SEED) --out "$(or $(OUT),runs/$(notdir $(basename $(RECIPE))))"
+	$(if $(GPUS),$(TORCHRUN),$(UIVLM)) train "$(RECIPE)" $(SETTINGS) $(if $(RESUME),--resume) \
+		--out "$(or $(OUT),runs/$(notdir $(basename $(RECIPE))))"
 
 eval: setup $(NEEDS_DATA) $(NEEDS_CKPT) ## partial match of CKPT on DATA
-	$(UIVLM) eval "$(CKPT)" "$(DATA)" $(if $(LIMIT),--limit $(LIMIT)) $(if $(FREE),--free) $(if $(PROTOCOL),--protocol $(PROTOCOL) --with-defects) $(if $(OUT),--out "$(OUT)")
+	$(UIVLM) eval "$(CKPT)" "$(DATA)" $(if $(MAX_EPISODES),--max-episodes $(MAX_EPISODES)) \
+		$(if $(FREE_RUNNING),--free-running) $(if $(PROTOCOL),--protocol $(PROTOCOL) --as-released) \
+		$(if $(OUT),--out "$(OUT)")
 
-live: setup $(NEEDS_CKPT) ## success of CKPT on LIMIT unseen goals: SUITE=sim, the simulated phone, or miniwob
-	$(UIVLM) live "$(CKPT)" --suite $(SUITE) --seed $(SEED) $(if $(LIMIT),--goals $(LIMIT)) $(if $(OUT),--trace "$(OUT)")
+live: setup $(NEEDS_CKPT) ## online success of CKPT on NUM_GOALS unseen goals of SUITE (sim or miniwob)
+	$(UIVLM) eval-online "$(CKPT)" --suite $(SUITE) --seed $(SEED) $(if $(NUM_GOALS),--num-goals $(NUM_GOALS)) \
+		$(if $(MAX_STEPS),--max-steps $(MAX_STEPS)) $(if $(OUT),--trace-dir "$(OUT)")
 
 serve: setup $(NEEDS_CKPT) ## CKPT behind http://127.0.0.1:PORT
 	$(UIVLM) serve "$(CKPT)" --port $(PORT)
 
 run: setup $(NEEDS_AGENT) ## AGENT (a URL or a checkpoint) pursues GOAL on DEVICE (sim or adb)
-	@test -n "$(GOAL)" || { echo 'say what to do: make run GOAL="open the clock"' >&2; exit 2; }
-	$(UIVLM) run "$(GOAL)" --agent "$(AGENT)" --device $(DEVICE) --seed $(SEED) $(if $(LIMIT),--limit $(LIMIT)) $(if $(OUT),--trace "$(OUT)")
+	@test -n "$(GOAL)" || { echo 'name a goal: make run GOAL="Open the Clock app"' >&2; exit 2; }
+	$(UIVLM) run "$(GOAL)" --agent "$(AGENT)" --device $(DEVICE) $(if $(filter sim,$(DEVICE)),--sim-seed $(SEED)) \
+		$(if $(MAX_STEPS),--max-steps $(MAX_STEPS)) $(if $(OUT),--trace-dir "$(OUT)")
 
 console: setup $(NEEDS_AGENT) ## a web page to watch and steer AGENT on DEVICE
 	$(UIVLM) console --agent "$(AGENT)" --device $(DEVICE)
 
-show: setup $(NEEDS_DATA) ## episode INDEX of DATA: its screens with the actions drawn, its sentence, trained words green
+show: setup $(NEEDS_DATA) ## episode INDEX of DATA: its sentence, trained text in green; with OUT, an image
 	$(UIVLM) show "$(DATA)" $(INDEX) $(if $(OUT),--out "$(OUT)")
 
-bench: setup ## throughput and latency programs in bench/
-	set -e; for one in bench/*.py; do echo "$$one"; $(PY) "$$one"; done
+bench: setup ## throughput and latency: the programs in bench/
+	set -e; for file in bench/*.py; do echo "$$file"; $(PY) "$$file"; done
 
-pretrain: setup ## the tiny base again, into OUT (hours)
+pretrain: setup ## the tiny base from random weights, into OUT (hours)
 	$(UIVLM) pretrain "$(or $(OUT),runs/base)" --seed $(SEED)
 
-clean: ## remove what the other targets made, .venv excepted
+clean: ## remove what the other targets made, except .venv
 	rm -rf build runs .pytest_cache .mypy_cache .ruff_cache
 
 runs/shards/split.json: | setup
-	$(PY) -m data_prep.simulate runs/shards --seed $(SEED)
+	$(UIVLM) simulate runs/shards --seed $(SEED)
 
 runs/data/meta.json: | setup $(NEEDS_SOURCE)
 	$(PY) -m data_prep "$(SOURCE)" runs/data $(SPLIT_OPTION)
 
 runs/tiny/card.json: | setup $(NEEDS_DATA)
-	$(UIVLM) train tiny --set "data.folder=$(DATA)" --set train.seed=$(SEED) --out runs/tiny
+	$(UIVLM) train tiny --set "data.path=$(DATA)" --set train.seed=$(SEED) --out runs/tiny

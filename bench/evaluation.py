@@ -1,8 +1,8 @@
-"""How fast recorded episodes are judged: each prompt read anew, the prefix of an episode kept, and episodes side by side.
+"""Throughput of offline evaluation: without the prefix cache, with it, and with batches.
 
     python bench/evaluation.py
 
-The tiny base on 8-step episodes of the simulated phone, the same episodes in turns; all ways must give the same words.
+The tiny base on 8-step episodes of the simulated phone. The modes take turns, and must give the same texts.
 """
 
 import statistics
@@ -14,62 +14,66 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from shared.episodes import of_length
+from shared.episodes import episodes_of_length
 
 from uivlm.agents.vlm import VlmAgent
-from uivlm.episode import Episode
-from uivlm.evaluation.benchmark import Group, Way, judged
-from uivlm.inference.load import Loaded, load
-from uivlm.inference.predict import Predictor
+from uivlm.episodes.episode import Episode
+from uivlm.evaluation.offline import EvalMode, Group, score_group
+from uivlm.inference.engine import TorchEngine
+from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
 from uivlm.recipe import load as load_recipe
-from uivlm.training.checkpoint import base_checkpoint
+from uivlm.training.checkpoint import save_base_checkpoint
 
-STEPS, EPISODES, TOGETHER, RUNS = 8, 16, 16, 5
+STEPS, EPISODES, BATCH_SIZE, RUNS = 8, 16, 16, 5
 
 
 def main() -> None:
-    episodes = of_length("test", STEPS, EPISODES)
+    episodes = episodes_of_length("test", STEPS, EPISODES)
     with tempfile.TemporaryDirectory() as folder:
-        base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
-        loaded = load(Path(folder) / "base")
-    ways = {
-        "each prompt anew": (False, 1),
-        "prefix kept": (True, 1),
-        f"and {TOGETHER} side by side": (True, TOGETHER),
+        save_base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
+        loaded = load_checkpoint(Path(folder) / "base")
+    modes = {
+        "no cache": (False, 1),
+        "prefix cache": (True, 1),
+        f"prefix cache, batches of {BATCH_SIZE}": (True, BATCH_SIZE),
     }
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    words = {}
-    for run in range(RUNS + 1):  # the first turn does not count
-        for name, (reuse, together) in ways.items():
-            seconds, words[name] = _run(loaded, reuse, together, episodes)
+    seconds: dict[str, list[float]] = {name: [] for name in modes}
+    texts = {}
+    for run in range(RUNS + 1):  # the first run is a warm-up
+        for name, (use_cache, batch_size) in modes.items():
+            run_seconds, texts[name] = _run(loaded, use_cache, batch_size, episodes)
             if run:
-                took[name].append(seconds)
-    first, *others = words.values()
-    assert all(other == first for other in others), "the ways differ in what is said"
-    base = statistics.median(took["each prompt anew"])
+                seconds[name].append(run_seconds)
+    first, *others = texts.values()
+    assert all(other == first for other in others), "the modes give different texts"
+    baseline = statistics.median(seconds["no cache"])
     table = Table(
         title=f"{EPISODES} episodes of {STEPS} steps, {torch.get_num_threads()} threads, median of {RUNS}"
     )
-    for head in ("", "episodes/s", "ms a step", "ratio"):
-        table.add_column(head, justify="right" if head else "left")
-    for name, each in took.items():
-        seconds = statistics.median(each)
-        a_step = 1000 * seconds / EPISODES / STEPS
-        table.add_row(name, f"{EPISODES / seconds:.2f}", f"{a_step:.1f}", f"{base / seconds:.2f}")
+    for heading in ("", "episodes/s", "ms per step", "ratio"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, runs in seconds.items():
+        median = statistics.median(runs)
+        step_ms = 1000 * median / EPISODES / STEPS
+        table.add_row(name, f"{EPISODES / median:.2f}", f"{step_ms:.1f}", f"{baseline / median:.2f}")
     Console().print(table)
 
 
-def _run(loaded: Loaded, reuse: bool, together: int, episodes: list[Episode]) -> tuple[float, list[str]]:
-    """Seconds, and all words. Screens are new objects: nothing is known of them from the run before."""
+def _run(
+    checkpoint: LoadedCheckpoint, use_cache: bool, batch_size: int, episodes: list[Episode]
+) -> tuple[float, list[str]]:
+    """Seconds and texts. Screens are new objects, so that nothing of the previous run is cached."""
     fresh = [
-        replace(one, steps=tuple(replace(step, screen=replace(step.screen)) for step in one.steps))
-        for one in episodes
+        replace(episode, steps=tuple(replace(step, screen=replace(step.screen)) for step in episode.steps))
+        for episode in episodes
     ]
-    agent = VlmAgent(Predictor(loaded, reuse=reuse, kept=together))
-    groups = [Group(i, fresh[i : i + together]) for i in range(0, len(fresh), together)]
-    began = time.perf_counter()
-    verdicts = [verdict for group in groups for verdict in judged(agent, Way(together=together), group)]
-    return time.perf_counter() - began, [verdict.said for verdict in verdicts]
+    agent = VlmAgent(TorchEngine(checkpoint, use_cache=use_cache, max_cached_prefixes=batch_size))
+    groups = [Group(i, fresh[i : i + batch_size]) for i in range(0, len(fresh), batch_size)]
+    start = time.perf_counter()
+    verdicts = [
+        verdict for group in groups for verdict in score_group(agent, EvalMode(batch_size=batch_size), group)
+    ]
+    return time.perf_counter() - start, [verdict.text for verdict in verdicts]
 
 
 if __name__ == "__main__":

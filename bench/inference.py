@@ -1,12 +1,13 @@
-"""Time of one action against the length of the history: with the prefix kept and without, bound to the grammar and free.
+"""Latency of one action against the length of the history: with and without cache, constrained and not.
 
-    python bench/inference.py                                the tiny base, and a flat Qwen-VL
-    python bench/inference.py RECIPE [PART.FIELD=VALUE ...]  a recipe's model at full size, on a GPU if there is one
+    python bench/inference.py                                 the tiny base, and a flat Qwen-VL
+    python bench/inference.py RECIPE [PART.FIELD=VALUE ...]   a recipe's model at full size, on a GPU if any
 
-Greedy answers on simulated screens. The flat Qwen-VL has the published numbers of pixels, patches and tokens a screen, but one
-layer that sees and one that speaks, half as wide, and the beginning of the vocabulary: the narrower a layer, the dearer
-attention to the past looks beside its products. Its weights and a recipe's are random: only configuration and tokenizer are
-read. All figures come from one run, in turns; what counts are ratios, to each other and to a floor (bench/shared/roofline.py).
+Greedy decoding on simulated screens. The flat Qwen-VL has the published numbers of pixels, patches and tokens
+of a screen, but one layer in each tower, at half the width, and the first part of the vocabulary. (The
+narrower a layer, the larger the share of attention to the past.) Its weights and a recipe's are random: only
+configuration and tokenizer are read. The modes take turns in one run. Compare the
+ratios: to each other, and to a floor (bench/shared/roofline.py).
 """
 
 import json
@@ -24,129 +25,154 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from shared.episodes import of_length
-from shared.roofline import device_of, floors, weights_of
+from shared.episodes import episodes_of_length
+from shared.roofline import count_weight_bytes, latency_floors, measure_device
 
-from uivlm.episode import Episode
-from uivlm.inference.load import Loaded, load
-from uivlm.inference.predict import Predictor
-from uivlm.models.model import build, grammar
-from uivlm.models.qwen_vl.config import FULL_SIZE, QwenVLConfig, to_original
+from uivlm.episodes.episode import Episode
+from uivlm.inference.engine import TorchEngine
+from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
+from uivlm.models.build import build, prompt_format
+from uivlm.models.qwen_vl.config import DEFAULT_VISUAL, QwenVLConfig, to_original
 from uivlm.recipe import Recipe, override
 from uivlm.recipe import load as load_recipe
-from uivlm.training.checkpoint import base_checkpoint
+from uivlm.training.checkpoint import save_base_checkpoint
 
 EPISODES = 12
 LONGEST = 8  # steps of a recorded episode; longer pasts are two of them
-PASTS = (0, 1, 4, 7, 15)  # screens before
-LONG = [f"grammar.screens={2 * LONGEST}", f"grammar.before={2 * LONGEST - 1}"]
-FLAT = {"num_hidden_layers": 1, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 11008}
-SEEING = {"layers": 1, "width": 832, "heads": 8, "output_dim": 2048}
-RANKS = 4096  # of the vocabulary
-SHORT, FEW = 8, 4  # most tokens of an answer at random; episodes
-KEPT, ANEW = "prefix kept, bound", "computed anew, bound"
-WAYS = {
-    KEPT: {"reuse": True, "bound": True},
-    "prefix kept, free": {"reuse": True, "bound": False},
-    ANEW: {"reuse": False, "bound": True},
-    "computed anew, free": {"reuse": False, "bound": False},
+HISTORY_LENGTHS = (0, 1, 4, 7, 15)  # screens before
+LONG_HISTORY = [f"prompt.max_screens={2 * LONGEST}", f"prompt.max_past_actions={2 * LONGEST - 1}"]
+TINY_LANGUAGE_MODEL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "intermediate_size": 11008,
+}
+TINY_VISION_ENCODER = {"layers": 1, "width": 832, "heads": 8, "output_dim": 2048}
+NUM_BPE_RANKS = 4096  # of the vocabulary
+SHORT_MAX_NEW_TOKENS, NUM_EPISODES_SHORT = 8, 4  # of a model with random weights
+CACHED, UNCACHED = "cached, constrained", "uncached, constrained"
+MODES = {
+    CACHED: {"use_cache": True, "constrained": True},
+    "cached, unconstrained": {"use_cache": True, "constrained": False},
+    UNCACHED: {"use_cache": False, "constrained": True},
+    "uncached, unconstrained": {"use_cache": False, "constrained": False},
 }
 
 
-Times = dict[int, list[float]]  # ms by the number of screens before
+StepLatencies = dict[int, list[float]]  # ms by the number of screens before
 
 
 def main(recipe: str | None, settings: Sequence[str]) -> None:
-    console, episodes = Console(width=120), _pairs()
+    console, episodes = Console(width=120), _paired_episodes()
     with tempfile.TemporaryDirectory() as folder:
         if recipe is not None:
-            wanted = override(load_recipe(recipe), [*LONG, *settings])
-            loaded = _at_random(wanted, "cuda" if torch.cuda.is_available() else "cpu")
-            _measure(recipe, loaded, episodes[:FEW], SHORT, console)
+            full_size = override(load_recipe(recipe), [*LONG_HISTORY, *settings])
+            loaded = _random_checkpoint(full_size, "cuda" if torch.cuda.is_available() else "cpu")
+            _measure(recipe, loaded, episodes[:NUM_EPISODES_SHORT], SHORT_MAX_NEW_TOKENS, console)
         else:
-            base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
-            _measure("the tiny base", load(Path(folder) / "base"), episodes, None, console)
-            _measure("a flat Qwen-VL", _flat(Path(folder) / "qwen"), episodes[:FEW], SHORT, console)
+            save_base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
+            _measure("the tiny base", load_checkpoint(Path(folder) / "base"), episodes, None, console)
+            _measure(
+                "a flat Qwen-VL",
+                _tiny_qwen_vl(Path(folder) / "qwen"),
+                episodes[:NUM_EPISODES_SHORT],
+                SHORT_MAX_NEW_TOKENS,
+                console,
+            )
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     held = f", of a GPU {torch.cuda.max_memory_allocated() / 1e6:.0f}" if torch.cuda.is_available() else ""
-    console.print(f"most memory: {memory:.0f} MB{held}")
+    console.print(f"peak memory: {memory:.0f} MB{held}")
 
 
-def _pairs() -> list[Episode]:
+def _paired_episodes() -> list[Episode]:
     """Two episodes after each other: a long past."""
-    episodes = of_length("test", LONGEST, 2 * EPISODES)
+    episodes = episodes_of_length("test", LONGEST, 2 * EPISODES)
     return [
         replace(one, steps=one.steps + two.steps)
         for one, two in zip(episodes[::2], episodes[1::2], strict=True)
     ]
 
 
-def _flat(folder: Path) -> Loaded:
+def _tiny_qwen_vl(folder: Path) -> LoadedCheckpoint:
     """Qwen-VL's own folder without weights, a layer of each kind in its configuration."""
     spec = find_spec("qwen_agent")
     if spec is None or spec.origin is None:
         raise SystemExit("bench/inference.py needs Qwen-VL's vocabulary, which `make setup` installs")
     ranks = (Path(spec.origin).parent / "utils" / "qwen.tiktoken").read_bytes().splitlines(keepends=True)
-    less = len(ranks) - RANKS  # the ids of control tokens follow
-    seeing = FULL_SIZE | SEEING | {"image_start_id": FULL_SIZE["image_start_id"] - less}
+    less = len(ranks) - NUM_BPE_RANKS  # the ids of control tokens follow
+    seeing = (
+        DEFAULT_VISUAL | TINY_VISION_ENCODER | {"image_start_id": DEFAULT_VISUAL["image_start_id"] - less}
+    )
     vocabulary = QwenVLConfig().vocab_size - less
-    config = QwenVLConfig(vocabulary, **FLAT, seq_length=8192, visual=seeing)
+    config = QwenVLConfig(vocabulary, **TINY_LANGUAGE_MODEL, seq_length=8192, visual=seeing)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(to_original(config)), "utf-8")
-    (folder / "qwen.tiktoken").write_bytes(b"".join(ranks[:RANKS]))
-    told = [f"model.base={folder}", "train.precision=float32", *LONG]
-    return _at_random(override(load_recipe("qwenvl"), told), "cpu")
+    (folder / "qwen.tiktoken").write_bytes(b"".join(ranks[:NUM_BPE_RANKS]))
+    settings = [f"model.base_model={folder}", "train.precision=float32", *LONG_HISTORY]
+    return _random_checkpoint(override(load_recipe("qwenvl"), settings), "cpu")
 
 
-def _at_random(recipe: Recipe, device: str) -> Loaded:
+def _random_checkpoint(recipe: Recipe, device: str) -> LoadedCheckpoint:
     torch.manual_seed(0)
     built = build(recipe, device)
-    module = built.module.requires_grad_(False)
-    return Loaded(module, built.reader, grammar(recipe), recipe, recipe.name, built.reuse)
-
-
-def _measure(what: str, loaded: Loaded, episodes: list[Episode], limit: int | None, console: Console) -> None:
-    options = {} if limit is None else {"limit": limit}
-    began = time.perf_counter()
-    Predictor(loaded, bound=True, **options).predict(episodes[0].history(0))
-    first = 1000 * (time.perf_counter() - began)
-    predictors = {name: Predictor(loaded, **way, **options) for name, way in WAYS.items()}
-    timed: dict[str, Times] = {name: {} for name in WAYS}
-    for episode, name in product(episodes, WAYS):
-        _act(predictors[name], episode, timed[name])
-    device, weights = device_of(loaded.module), weights_of(loaded.module)
-    fresh = Predictor(loaded, **WAYS[KEPT], **options)
-    least = floors(fresh, episodes[0], range(2 * LONGEST), device, weights)
-    console.print(_table(f"{what}, {len(episodes)} episodes", timed, least))
-    console.print(
-        f"its first action: {first:.0f} ms; MB of weights: {weights.language / 1e6:.0f} of the language model, "
-        f"{weights.vision / 1e6:.0f} of the vision encoder; this device reads {device.bytes / 1e9:.1f} GB/s and does "
-        f"{device.operations / 1e12:.2f} TFLOP/s"
+    module = built.model.requires_grad_(False)
+    return LoadedCheckpoint(
+        module, built.processor, prompt_format(recipe), recipe, recipe.name, built.supports_prefix_cache
     )
 
 
-def _table(what: str, timed: dict[str, Times], least: dict[int, float]) -> Table:
-    table = Table(title=f"{what}: ms an action, median (95 %), {torch.get_num_threads()} threads")
-    for head in ("screens before", *timed, "anew / kept, bound", "kept, bound / floor"):
+def _measure(
+    title: str,
+    checkpoint: LoadedCheckpoint,
+    episodes: list[Episode],
+    max_new_tokens: int | None,
+    console: Console,
+) -> None:
+    options = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
+    began = time.perf_counter()
+    TorchEngine(checkpoint, constrained=True, **options).predict(episodes[0].history(0))
+    first = 1000 * (time.perf_counter() - began)
+    predictors = {name: TorchEngine(checkpoint, **way, **options) for name, way in MODES.items()}
+    timed: dict[str, StepLatencies] = {name: {} for name in MODES}
+    for episode, name in product(episodes, MODES):
+        _time_actions(predictors[name], episode, timed[name])
+    device, weights = measure_device(checkpoint.model), count_weight_bytes(checkpoint.model)
+    fresh = TorchEngine(checkpoint, **MODES[CACHED], **options)
+    least = latency_floors(fresh, episodes[0], range(2 * LONGEST), device, weights)
+    console.print(_table(f"{title}, {len(episodes)} episodes", timed, least))
+    console.print(
+        f"its first action: {first:.0f} ms; MB of weights: {weights.language / 1e6:.0f} of the language "
+        "model, "
+        f"{weights.vision / 1e6:.0f} of the vision encoder; this device reads "
+        f"{device.bytes_per_second / 1e9:.1f} GB/s and does "
+        f"{device.flops_per_second / 1e12:.2f} TFLOP/s"
+    )
+
+
+def _table(title: str, latencies: dict[str, StepLatencies], floors_s: dict[int, float]) -> Table:
+    table = Table(title=f"{title}: ms an action, median (95 %), {torch.get_num_threads()} threads")
+    for head in ("screens before", *latencies, "uncached / cached", "cached / floor"):
         table.add_column(head, justify="right")
-    for t in PASTS:
-        cells = [f"{statistics.median(by[t]):.1f} ({_high(by[t]):.1f})" for by in timed.values()]
-        kept, anew = (statistics.median(timed[name][t]) for name in (KEPT, ANEW))
-        table.add_row(str(t), *cells, f"{anew / kept:.2f}", f"{kept / 1000 / least[t]:.1f}")
+    for t in HISTORY_LENGTHS:
+        cells = [f"{statistics.median(by[t]):.1f} ({_p95(by[t]):.1f})" for by in latencies.values()]
+        cached_ms, uncached_ms = (statistics.median(latencies[name][t]) for name in (CACHED, UNCACHED))
+        table.add_row(
+            str(t), *cells, f"{uncached_ms / cached_ms:.2f}", f"{cached_ms / 1000 / floors_s[t]:.1f}"
+        )
     return table
 
 
-def _high(took: list[float]) -> float:
-    return statistics.quantiles(took, n=20, method="inclusive")[-1]
+def _p95(latencies: list[float]) -> float:
+    return statistics.quantiles(latencies, n=20, method="inclusive")[-1]
 
 
-def _act(predictor: Predictor, episode: Episode, timed: Times) -> None:
-    """The action at each step, on the recorded past; where nothing is kept, only of the steps that are told."""
-    for t in range(2 * LONGEST) if predictor.kept.size else PASTS:
+def _time_actions(predictor: TorchEngine, episode: Episode, latencies: StepLatencies) -> None:
+    """The action at each step, on the recorded past; without cache, only at the steps of the table."""
+    for t in range(2 * LONGEST) if predictor.prefix_cache.max_prefixes else HISTORY_LENGTHS:
         history = episode.history(t)
         began = time.perf_counter()
         predictor.predict(history)
-        timed.setdefault(t, []).append(1000 * (time.perf_counter() - began))
+        latencies.setdefault(t, []).append(1000 * (time.perf_counter() - began))
 
 
 if __name__ == "__main__":

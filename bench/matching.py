@@ -1,8 +1,10 @@
-"""AITW's matching: microseconds a pair, one by one and all at once, on the golden pairs of the released code.
+"""AITW's matching: microseconds per pair, one by one and in a batch, on the golden pairs of the released
+code.
 
     python bench/matching.py
 
-The golden file is the one of the tests (UIVLM_GOLDEN names another folder). Both ways must give its verdicts.
+The golden file is that of the tests (UIVLM_GOLDEN names another folder). Both functions must give its
+verdicts.
 """
 
 import json
@@ -14,10 +16,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from uivlm.evaluation.match import fields_match, fields_match_all
+from uivlm.actions.matching import fields_match, fields_match_batch
 
 GOLDEN = Path(os.environ.get("UIVLM_GOLDEN", Path(__file__).parents[1] / "tests" / "golden"))
-RUNS, TIMES = 5, 20  # the fastest run counts; the file so many times over, for all at once
+NUM_RUNS, NUM_REPEATS = 5, 20  # the fastest run counts; the batch repeats the file
 
 
 def main() -> None:
@@ -30,27 +32,27 @@ def main() -> None:
     pairs = list(zip(*fields, boxes, strict=True))
     golden = [row["match"] for row in rows]
     assert [fields_match(*pair) for pair in pairs] == golden, "not the reference's verdicts"
-    assert fields_match_all(*fields, boxes).tolist() == golden, "not the reference's verdicts"
-    one = _fastest(lambda: [fields_match(*pair) for pair in pairs]) / len(rows)
-    many = [column * TIMES for column in fields]
-    at_once = _fastest(lambda: fields_match_all(*many, boxes * TIMES)) / len(rows) / TIMES
-    table = Table(title=f"{len(rows)} golden pairs, {sum(map(len, boxes)) / len(rows):.1f} boxes a pair")
-    for head in ("", "microseconds a pair", "ratio"):
+    assert fields_match_batch(*fields, boxes).tolist() == golden, "not the reference's verdicts"
+    single = _fastest(lambda: [fields_match(*pair) for pair in pairs]) / len(rows)
+    columns = [column * NUM_REPEATS for column in fields]
+    batched = _fastest(lambda: fields_match_batch(*columns, boxes * NUM_REPEATS)) / len(rows) / NUM_REPEATS
+    table = Table(title=f"{len(rows)} golden pairs, {sum(map(len, boxes)) / len(rows):.1f} boxes per pair")
+    for head in ("", "microseconds per pair", "ratio"):
         table.add_column(head, justify="right" if head else "left")
-    table.add_row("one by one", f"{1e6 * one:.1f}", "1.0")
+    table.add_row("one by one", f"{1e6 * single:.1f}", "1.0")
     table.add_row(
-        f"all at once ({len(rows) * TIMES:,} pairs)", f"{1e6 * at_once:.2f}", f"{one / at_once:.1f}"
+        f"batch ({len(rows) * NUM_REPEATS:,} pairs)", f"{1e6 * batched:.2f}", f"{single / batched:.1f}"
     )
     Console().print(table)
 
 
-def _fastest(work: Callable[[], object]) -> float:
-    took = []
-    for _ in range(RUNS):
-        began = time.perf_counter()
-        work()
-        took.append(time.perf_counter() - began)
-    return min(took)
+def _fastest(fn: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(NUM_RUNS):
+        started = time.perf_counter()
+        fn()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""A server under load: one client and many at once, clients that hang up, nonsense; errors, waits, memory.
+"""A server under load: latency, errors and memory with one client, many, disconnects and damaged bodies.
 
-The tiny base behind `uivlm serve`, recorded episodes of the simulated phone. Clients and server share the machine's cores.
+The tiny base behind `uivlm serve` answers recorded episodes of the simulated phone. Clients and server share
+the machine's cores.
 """
 
 import os
@@ -22,52 +23,59 @@ from pathlib import Path
 import httpx
 from rich.console import Console
 from rich.table import Table
-from shared.episodes import of_length
+from shared.episodes import episodes_of_length
 
 from uivlm.agents.agent import AgentError
-from uivlm.episode import Episode
+from uivlm.episodes.episode import Episode
 from uivlm.recipe import load as load_recipe
 from uivlm.serving.client import RemoteAgent
-from uivlm.serving.wire import write_history
-from uivlm.training.checkpoint import base_checkpoint
+from uivlm.serving.protocol import write_history
+from uivlm.training.checkpoint import save_base_checkpoint
 
 STEPS, EPISODES = 8, 16
-SECONDS, MANY = 60, 64
-HANGING_UP, NONSENSE = 200, 10_000  # requests
+SECONDS, NUM_CLIENTS = 60, 64
+NUM_CONNECTIONS = 8  # of the damaged bodies
+NUM_DISCONNECTS, NUM_FUZZED = 200, 10_000  # requests
 JSON = {"content-type": "application/json"}
 
 
 @dataclass(slots=True)
-class Load:
-    took: list[float] = field(default_factory=list)  # ms a request
-    most: dict[int, int] = field(default_factory=dict)  # requests of each client
+class LoadResult:
+    latencies_ms: list[float] = field(default_factory=list)  # of each request
+    requests_by_client: dict[int, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
 
 def main() -> None:
     console = Console(width=110)
-    episodes = of_length("test", STEPS, EPISODES)
+    episodes = episodes_of_length("test", STEPS, EPISODES)
     with tempfile.TemporaryDirectory() as folder:
-        base_checkpoint(load_recipe("tiny"), Path(folder) / "tiny")
+        save_base_checkpoint(load_recipe("tiny"), Path(folder) / "tiny")
         with _server(Path(folder) / "tiny") as (url, process):
-            _load(url, episodes, 1, 5)  # the first requests are slower
-            memory = [_memory(process)]
+            _run_load(url, episodes, 1, 5)  # warm-up
+            memory = [_memory_mb(process)]
             loads = []
-            for clients in (1, MANY):
-                loads.append(_load(url, episodes, clients, SECONDS))
-                memory.append(_memory(process))
-            _hang_up(url, episodes)
-            memory.append(_memory(process))
-            statuses = _nonsense(url, episodes)
-            memory.append(_memory(process))
-            told = httpx.get(f"{url}/metrics").text
+            for clients in (1, NUM_CLIENTS):
+                loads.append(_run_load(url, episodes, clients, SECONDS))
+                memory.append(_memory_mb(process))
+            _disconnect(url, episodes)
+            memory.append(_memory_mb(process))
+            statuses = _fuzz(url, episodes)
+            memory.append(_memory_mb(process))
+            metrics = httpx.get(f"{url}/metrics").text
     console.print(_table(loads))
-    mean = _told(told, "together_sum") / _told(told, "together_count")
-    console.print(f"histories in a forward, mean over answers: {mean:.2f}")
-    console.print(f"{HANGING_UP} that hung up; {NONSENSE} of nonsense, by status: {statuses}")
-    console.print(f"still here at the end: {_told(told, 'requests_here'):.0f}")
-    names = ("at first", "after one client", f"after {MANY}", "after the hanging up", "after the nonsense")
-    console.print("MB: " + ", ".join(f"{n} {m:.0f}" for n, m in zip(names, memory, strict=True)))
+    mean = _metric_value(metrics, "batch_size_sum") / _metric_value(metrics, "batch_size_count")
+    console.print(f"mean batch size of a decision: {mean:.2f}")
+    console.print(f"{NUM_DISCONNECTS} disconnects; {NUM_FUZZED} damaged bodies, by status: {statuses}")
+    console.print(f"requests in flight at the end: {_metric_value(metrics, 'num_requests_running'):.0f}")
+    phases = (
+        "at start",
+        "after one client",
+        f"after {NUM_CLIENTS}",
+        "after disconnects",
+        "after damaged bodies",
+    )
+    console.print("MB: " + ", ".join(f"{name} {mb:.0f}" for name, mb in zip(phases, memory, strict=True)))
     if any(load.errors for load in loads):
         raise SystemExit(f"errors: {loads[0].errors[:3]} {loads[1].errors[:3]}")
 
@@ -90,99 +98,100 @@ def _server(checkpoint: Path) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def _memory(process: int) -> float:
+def _memory_mb(process: int) -> float:
     (resident,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
     return int(resident) / 1000
 
 
-def _told(text: str, name: str) -> float:
+def _metric_value(text: str, name: str) -> float:
     (value,) = re.findall(rf"^uivlm_{name} (\S+)$", text, re.MULTILINE)
     return float(value)
 
 
-def _load(url: str, episodes: list[Episode], clients: int, seconds: float) -> Load:
-    """Clients that go through episodes, each on its own, with the recorded past."""
-    load, until = Load(), time.monotonic() + seconds
+def _run_load(url: str, episodes: list[Episode], num_clients: int, seconds: float) -> LoadResult:
+    """Each client plays through recorded episodes on its own."""
+    load, deadline = LoadResult(), time.monotonic() + seconds
 
-    def client(number: int) -> None:
+    def client(index: int) -> None:
         with RemoteAgent(url, timeout_s=60) as agent:
-            for episode in cycle(episodes[number % EPISODES :] + episodes[: number % EPISODES]):
+            for episode in cycle(episodes[index % EPISODES :] + episodes[: index % EPISODES]):
                 agent.reset()
                 for t in range(STEPS):
-                    if time.monotonic() > until:
+                    if time.monotonic() > deadline:
                         return
-                    began = time.perf_counter()
+                    start_time = time.perf_counter()
                     try:
                         agent.act(episode.history(t))
                     except AgentError as error:
                         load.errors.append(str(error))
-                    load.took.append(1000 * (time.perf_counter() - began))
-                    load.most[number] = load.most.get(number, 0) + 1
+                    load.latencies_ms.append(1000 * (time.perf_counter() - start_time))
+                    load.requests_by_client[index] = load.requests_by_client.get(index, 0) + 1
 
-    with ThreadPoolExecutor(clients) as pool:
-        list(pool.map(client, range(clients)))
+    with ThreadPoolExecutor(num_clients) as pool:
+        list(pool.map(client, range(num_clients)))
     return load
 
 
-def _hang_up(url: str, episodes: list[Episode]) -> None:
-    def one(number: int) -> None:
-        body = write_history(episodes[number % EPISODES].history(number % STEPS))
+def _disconnect(url: str, episodes: list[Episode]) -> None:
+    def post_and_disconnect(index: int) -> None:
+        body = write_history(episodes[index % EPISODES].history(index % STEPS))
         with suppress(httpx.TimeoutException):
             httpx.post(f"{url}/act", content=body, headers=JSON, timeout=0.02)
 
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(one, range(HANGING_UP)))
+        list(pool.map(post_and_disconnect, range(NUM_DISCONNECTS)))
 
 
-def _nonsense(url: str, episodes: list[Episode]) -> dict[int, int]:
-    """Damaged histories: letters lost, doubled or changed, also within the pictures."""
-    whole = write_history(episodes[0].history(0))
+def _fuzz(url: str, episodes: list[Episode]) -> dict[int, int]:
+    """Count the statuses of histories with characters deleted, inserted or replaced, images included."""
+    whole = write_history(episodes[0].history(0)).decode()
     statuses: dict[int, int] = {}
     lock = threading.Lock()
 
-    def some(seed: int) -> None:
+    def send_damaged(seed: int) -> None:
         draw = random.Random(seed)
         with httpx.Client(base_url=url, timeout=60) as client:
-            for _ in range(NONSENSE // 8):
-                status = client.post("/act", content=_damaged(whole, draw), headers=JSON).status_code
+            for _ in range(NUM_FUZZED // NUM_CONNECTIONS):
+                status = client.post("/act", content=_damage(whole, draw), headers=JSON).status_code
                 with lock:
                     statuses[status] = statuses.get(status, 0) + 1
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(some, range(8)))
+    with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
+        list(pool.map(send_damaged, range(NUM_CONNECTIONS)))
     return dict(sorted(statuses.items()))
 
 
-def _damaged(whole: str, draw: random.Random) -> str:
-    at = draw.randrange(len(whole))
-    ways: list[Callable[[], str]] = [
-        lambda: whole[:at],
-        lambda: whole[:at] + draw.choice('"{}[]0A') + whole[at:],
-        lambda: whole[:at] + draw.choice(["null", "-1", "é", "\\u0000"]) + whole[at + 1 :],
+def _damage(body: str, rng: random.Random) -> str:
+    at = rng.randrange(len(body))
+    edits: list[Callable[[], str]] = [
+        lambda: body[:at],
+        lambda: body[:at] + rng.choice('"{}[]0A') + body[at:],
+        lambda: body[:at] + rng.choice(["null", "-1", "é", "\\u0000"]) + body[at + 1 :],
     ]
-    return draw.choice(ways)()
+    return rng.choice(edits)()
 
 
-def _table(loads: list[Load]) -> Table:
-    table = Table(title=f"{SECONDS} s each, {os.cpu_count()} cores for server and clients")
-    for head in (
+def _table(loads: list[LoadResult]) -> Table:
+    table = Table(title=f"{SECONDS} s per row; server and clients share {os.cpu_count()} cores")
+    columns = (
         "clients",
         "actions",
         "errors",
         "actions/s",
-        "ms, median",
-        "95 %",
-        "most",
-        "least and most of a client",
-    ):
-        table.add_column(head, justify="right")
+        "median ms",
+        "p95 ms",
+        "max ms",
+        "actions per client",
+    )
+    for column in columns:
+        table.add_column(column, justify="right")
     for load in loads:
-        parts = statistics.quantiles(load.took, n=20)
-        spread = f"{min(load.most.values())} to {max(load.most.values())}"
-        numbers = statistics.median(load.took), parts[-1], max(load.took)
-        rate = f"{len(load.took) / SECONDS:.1f}"
-        cells = [str(len(load.most)), str(len(load.took)), str(len(load.errors)), rate]
-        table.add_row(*cells, *(f"{number:.0f}" for number in numbers), spread)
+        percentiles = statistics.quantiles(load.latencies_ms, n=20)
+        spread = f"{min(load.requests_by_client.values())} to {max(load.requests_by_client.values())}"
+        latencies = statistics.median(load.latencies_ms), percentiles[-1], max(load.latencies_ms)
+        rate = f"{len(load.latencies_ms) / SECONDS:.1f}"
+        cells = [str(len(load.requests_by_client)), str(len(load.latencies_ms)), str(len(load.errors)), rate]
+        table.add_row(*cells, *(f"{latency:.0f}" for latency in latencies), spread)
     return table
 
 

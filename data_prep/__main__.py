@@ -1,8 +1,8 @@
-"""The whole stage in reading order: recorded episodes in, a folder of prepared data out.
+"""Data preparation in reading order: recorded episodes in, a folder of prepared data out.
 
 find parts -> read, check and encode every step -> group into episodes -> split -> write -> report
 
-Stopped at any moment, the same command goes on where it stopped and ends with the same bytes.
+An interrupted run resumes with the same command and ends with the same bytes.
 """
 
 import errno
@@ -18,236 +18,266 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from data_prep.episodes import Plan, Stop, plan_episodes
-from data_prep.files import is_url
-from data_prep.index import Index, read_index, sentences
-from data_prep.reader import Format, reader
-from data_prep.record import Part
+from data_prep.card import CARD_FILE, render_card
+from data_prep.index import RecordIndex, read_index, reject_messages
+from data_prep.pass1_read import SpillJob, spill_part
+from data_prep.pass2_write import WritePlan, data_fingerprint, plan_files, write_file
+from data_prep.plan import EpisodeLimit, PrepPlan, plan_episodes
 from data_prep.report import make_report, print_report
-from data_prep.report_page import PAGE, write_page
-from data_prep.settings import Codec, Gaps, Kept, Settings
-from data_prep.spill import Job, spill_part
-from data_prep.split import EXAMPLES, SPLITS, Choice, read_shares, read_split
-from data_prep.tokens import Counter, count, counters
-from data_prep.work import Work, discard, opened, publish, read_json, write_json
-from data_prep.write import Files, fingerprint, plan_files, write_file
-from uivlm.actions.language import Language
-from uivlm.engine import Crew, Engine, crew
-from uivlm.sentences.store import FORMAT, META, VERSION
+from data_prep.report_html import REPORT_HTML, render_report
+from data_prep.settings import ImageSettings, MissingStepsPolicy, PrepSettings
+from data_prep.source import FormatName, SourcePart, get_reader
+from data_prep.source_files import is_url
+from data_prep.split import MAX_EXAMPLES, SPLITS, EpisodeSelection, parse_subsample, read_split
+from data_prep.token_counts import TokenCounter, count_tokens, make_token_counters
+from data_prep.work_dir import WorkDir, discard, move_to_out, open_work_dir, read_json, write_json, write_text
+from uivlm.actions.text import ActionText
+from uivlm.episodes.dataset import META
+from uivlm.episodes.rows import FORMAT, VERSION, ImageFormat
+from uivlm.parallel import Executor, ExecutorName, make_executor
 
-REPORT = "report.json"
+REPORT_FILE = "report.json"
 Result = TypeVar("Result")
-INCOMPLETE = 3  # exit status: data is written, but without what could not be read
+EXIT_INCOMPLETE = 3  # exit status: written, but without the parts that could not be read
 
 app = typer.Typer(add_completion=False)
-screen = Console()
-errors = Console(stderr=True)
+stdout_console = Console()
+stderr_console = Console(stderr=True)
 
 
 @app.command()
 def main(
     source: Annotated[
-        str, typer.Argument(help="A file, or a folder with data anywhere below it; or a URL, gs://...")
+        str, typer.Argument(help="A file, a folder with data at any depth, or a URL such as gs://...")
     ],
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    format: Annotated[Format, typer.Option(help="How the episodes were recorded: docs/formats.md.")] = "aitw",
+    out: Annotated[Path, typer.Argument(help="The folder to create.")],
+    format: Annotated[FormatName, typer.Option(help="Format of the source; see docs/formats.md.")] = "aitw",
     split: Annotated[
-        Path | None, typer.Option(help="JSON: {train|validation|val|test: [episode ids]}.")
+        Path | None, typer.Option(help="JSON file {train|validation|val|test: [episode ids]}.")
     ] = None,
-    subset: Annotated[list[str] | None, typer.Option(help="Only this subset; may be said again.")] = None,
-    share: Annotated[
+    subset: Annotated[list[str] | None, typer.Option(help="Prepare only this subset; repeatable.")] = None,
+    subsample: Annotated[
         list[str] | None,
-        typer.Option(help="SUBSET=SHARE of its train episodes, such as google_apps=0.1; may be said again."),
+        typer.Option(help="SUBSET=FRACTION of its train episodes, such as google_apps=0.1; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed, other episodes in a share.")] = 0,
-    bins: Annotated[int, typer.Option(min=2, help="Coordinates in the words: 0..bins-1.")] = 100,
-    gaps: Annotated[Gaps, typer.Option(help="What becomes of episodes with missing steps.")] = "keep-prefix",
-    codec: Annotated[Codec, typer.Option(help="How screens are kept; png is lossless.")] = "jpeg",
-    quality: Annotated[int, typer.Option(min=1, max=100, help="Of jpeg.")] = 90,
-    height: Annotated[
-        int | None, typer.Option(min=1, help="Taller screens are made so high (pixels).")
+    seed: Annotated[int, typer.Option(help="Seed of the subsample.")] = 0,
+    num_bins: Annotated[
+        int, typer.Option(min=2, help="Number of coordinate bins in the text of actions.")
+    ] = 100,
+    missing_steps: Annotated[
+        MissingStepsPolicy, typer.Option(help="Policy for episodes with missing steps.")
+    ] = "keep-prefix",
+    image_format: Annotated[
+        ImageFormat, typer.Option(help="Image format of the screens; png is lossless.")
+    ] = "jpeg",
+    jpeg_quality: Annotated[int, typer.Option(min=1, max=100, help="JPEG quality.")] = 90,
+    max_height: Annotated[
+        int | None, typer.Option(min=1, help="Maximum height of screens, in pixels; taller ones are resized.")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many episodes, whole ones first.")
+    max_episodes: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of episodes; complete ones first.")
     ] = None,
-    tokens: Annotated[
-        list[str] | None, typer.Option(help="A recipe whose tokens the report counts; may be said again.")
+    count_tokens: Annotated[
+        list[str] | None, typer.Option(help="Recipe whose tokens the report counts; repeatable.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
-    engine: Annotated[
-        Engine, typer.Option(help="ray: many machines, with OUT on a disk they share.")
-    ] = "pool",
-    force: Annotated[bool, typer.Option("--force", help="Replace prepared data in OUT.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of worker processes; default: the CPU cores.")
+    ] = None,
+    executor: Annotated[
+        ExecutorName, typer.Option(help="local processes, or ray: machines that share the disk of OUT.")
+    ] = "local",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace prepared data in OUT.")] = False,
 ) -> None:
-    """Turn recorded episodes into prepared data: Parquet shards, meta.json, report.json and report.html.
+    """Turn recorded episodes into prepared data: Parquet shards, a dataset card, meta.json and a report.
 
-    Exit status: 0 all was read, 2 nothing was written, 3 written, but a part of the source could not be read.
+    Exit status: 0 everything was read, 2 nothing was written, 3 written without the unreadable parts.
     """
-    with _one_sentence(out):
-        choice = Choice(read_split(split), frozenset(subset or ()), read_shares(share or ()), seed)
-        kept = Kept(bins, codec, quality, height)
-        settings = Settings(format, choice, kept, gaps, limit, tuple(tokens or ()))
-        report = prepare(source, out, settings, workers or os.cpu_count() or 1, engine, force)
-        print_report(report, screen)
-        screen.print(f"Written to {out}; to look at: {out / PAGE}", markup=False, soft_wrap=True)
+    with _user_errors(out):
+        rule, fractions = read_split(split), parse_subsample(subsample or ())
+        settings = PrepSettings(
+            format=format,
+            selection=EpisodeSelection(rule, frozenset(subset or ()), fractions, seed),
+            images=ImageSettings(num_bins, image_format, jpeg_quality, max_height),
+            missing_steps=missing_steps,
+            max_episodes=max_episodes,
+            count_tokens=tuple(count_tokens or ()),
+        )
+        report = prepare(source, out, settings, workers or os.cpu_count() or 1, executor, overwrite)
+        print_report(report, stdout_console)
+        stdout_console.print(f"Written to {out}; see {out / REPORT_HTML}", markup=False, soft_wrap=True)
     if report["damaged"]:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def prepare(
     source: str | Path,
     out: Path,
-    settings: Settings = Settings(),  # noqa: B008  # frozen
+    settings: PrepSettings = PrepSettings(),  # noqa: B008  # frozen
     workers: int = 1,
-    engine: Engine = "pool",
-    force: bool = False,
+    executor_type: ExecutorName = "local",
+    overwrite: bool = False,
 ) -> dict[str, Any]:
-    """The stage itself; returns its report. ValueError: one sentence, and nothing is left behind. OSError: the disk, a
-    network or a worker failed; what is done is kept beside OUT, and the same call goes on there.
+    """Prepare `source` and return the report.
+
+    Raises ValueError with one sentence and leaves nothing behind. Raises OSError if the disk, network or a
+    worker failed; the work folder stays, and the same call resumes.
     """
-    Language(settings.kept.bins)
-    models = counters(settings.tokens)
-    parts = reader(settings.format).find(str(source))
+    ActionText(settings.images.num_bins)
+    token_counters = make_token_counters(settings.count_tokens)
+    parts = get_reader(settings.format).find(str(source))
     if not is_url(str(source)) and Path(source).resolve().is_relative_to(out.resolve()):
-        raise ValueError(f"the source {source} lies inside the output folder {out}: name another folder")
-    with opened(out, settings, parts, force) as work:
-        if not work.whole.exists():
-            with Progress(console=errors, transient=True, refresh_per_second=2) as progress:
+        raise ValueError(f"the source {source} is inside the output folder {out}: choose another folder")
+    with open_work_dir(out, settings, parts, overwrite) as work:
+        if not work.complete_marker.exists():
+            with Progress(console=stderr_console, transient=True, refresh_per_second=2) as progress:
                 try:
-                    with crew(workers, engine) as hands:
-                        _make(_Run(work, progress, hands), parts, str(source), settings, models)
+                    with make_executor(workers, executor_type) as executor:
+                        pipeline = _Pipeline(work, progress, executor)
+                        _run_passes(pipeline, parts, str(source), settings, token_counters)
                 except ValueError:
                     discard(work)
                     raise
-        publish(out, work)
-    return read_json(out / REPORT)
+        move_to_out(out, work)
+    return read_json(out / REPORT_FILE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Where and by whom the work is done."""
+class _Pipeline:
+    """The context of a run: its work folder, progress bars and executor."""
 
-    work: Work
+    work_dir: WorkDir
     progress: Progress
-    hands: Crew
+    executor: Executor
 
-    def each(
-        self, name: str, do: Callable[[Any], Result], jobs: Iterable[Any], count: int
+    def map_jobs(
+        self, name: str, function: Callable[[Any], Result], jobs: Iterable[Any], num_jobs: int
     ) -> Generator[Result]:
-        """`do(job)` for each job, in order, under a progress bar."""
-        bar = self.progress.add_task(name, total=count)
-        hands = self.hands if count > 1 else Crew()  # nobody is started for one job
-        with closing(hands.in_order(do, jobs)) as results:
+        """Yield `function(job)` for each job, in order, with a progress bar."""
+        bar = self.progress.add_task(name, total=num_jobs)
+        executor = self.executor if num_jobs > 1 else Executor()  # no worker process for one job
+        with closing(executor.map_ordered(function, jobs)) as results:
             for result in results:
                 self.progress.advance(bar)
                 yield result
 
 
-def _make(
-    run: _Run,
-    parts: Sequence[Part],
+def _run_passes(
+    pipeline: _Pipeline,
+    parts: Sequence[SourcePart],
     source: str,
-    settings: Settings,
-    models: Sequence[Counter],
+    settings: PrepSettings,
+    token_counters: Sequence[TokenCounter],
 ) -> None:
-    """All that OUT will hold, in the work folder."""
-    work = run.work
-    told = _read(run, [Job(i, part, work) for i, part in enumerate(parts)], Stop(settings))
-    damaged = [each for each in told if "error" in each]
-    if damaged and len(damaged) == len(told):
-        raise ValueError(f"nothing of {source} can be read: {damaged[0]['error']}")
-    index = read_index(work, range(len(told)))
+    """Write all of OUT in the work folder."""
+    work, jobs = pipeline.work_dir, [SpillJob(i, part, pipeline.work_dir) for i, part in enumerate(parts)]
+    part_infos = _read_parts(pipeline, jobs, EpisodeLimit(settings))
+    damaged = [part_info for part_info in part_infos if "error" in part_info]
+    if damaged and len(damaged) == len(part_infos):
+        raise ValueError(f"no part of {source} can be read: {damaged[0]['error']}")
+    index = read_index(work, range(len(part_infos)))
     plan = plan_episodes(index, settings)
     if not plan.episodes:
-        raise ValueError(_nothing_left(source, plan))
-    written = _write(run, plan_files(plan.episodes, index, work))
-    report = make_report(plan, index, settings, told, len(parts), _unusable(work, told, plan))
-    write_json(work, work.data / META, _meta(plan, index, report, written, told, settings))
-    report["tokens"] = count(models, work.data)
-    write_page(work.data, report)
-    write_json(work, work.data / REPORT, report)
+        raise ValueError(_nothing_left_message(source, plan))
+    shards = _write_files(pipeline, plan_files(plan.episodes, index, work))
+    examples = _unusable_examples(work, part_infos, plan)
+    report = make_report(plan, index, settings, part_infos, len(parts), examples)
+    meta = _meta(plan, index, report, shards, part_infos, settings)
+    write_json(work, work.data_dir / META, meta)
+    write_text(work, work.data_dir / CARD_FILE, render_card(meta))
+    report["tokens"] = count_tokens(token_counters, work.data_dir)
+    write_text(work, work.data_dir / REPORT_HTML, render_report(work.data_dir, report))
+    write_json(work, work.data_dir / REPORT_FILE, report)
 
 
-def _read(run: _Run, jobs: list[Job], stop: Stop) -> list[dict[str, Any]]:
-    """Pass 1: every part once, unless an earlier run did. What was read of each, up to the last one needed."""
-    done = [run.work.told(job.number).exists() for job in jobs]
+def _read_parts(
+    pipeline: _Pipeline, jobs: list[SpillJob], episode_limit: EpisodeLimit
+) -> list[dict[str, Any]]:
+    """Pass 1: read each part that no earlier run read. Returns summaries, up to the last part needed."""
+    done = [pipeline.work_dir.done_marker(job.part_index).exists() for job in jobs]
     new = [job for job, is_done in zip(jobs, done, strict=True) if not is_done]
-    told: list[dict[str, Any]] = []
-    with closing(run.each("reading parts", spill_part, new, len(new))) as results:
+    part_infos: list[dict[str, Any]] = []
+    with closing(pipeline.map_jobs("reading parts", spill_part, new, len(new))) as results:
         for job, is_done in zip(jobs, done, strict=True):
             if not is_done:
                 next(results)
-            told.append(read_json(run.work.told(job.number)))
-            if stop.limited and stop.after(read_index(run.work, [job.number])):
+            part_infos.append(read_json(pipeline.work_dir.done_marker(job.part_index)))
+            if episode_limit.is_set and episode_limit.reached_after(
+                read_index(pipeline.work_dir, [job.part_index])
+            ):
                 break
-    return told
+    return part_infos
 
 
-def _write(run: _Run, planned: Files) -> list[dict[str, Any]]:
-    """Pass 2: what meta.json says of each file."""
-    written = []
-    results = run.each("writing episodes", write_file, planned.files, len(planned.spent))
-    for told, spent in zip(results, planned.spent, strict=True):
-        written.append(told)
-        for screens in spent:  # results come in order, so all files before are whole, too
+def _write_files(pipeline: _Pipeline, write_plan: WritePlan) -> list[dict[str, Any]]:
+    """Pass 2: write the shards. Returns their entries for meta.json."""
+    shards = []
+    num_shards = len(write_plan.spent_screens)
+    results = pipeline.map_jobs("writing episodes", write_file, write_plan.shards, num_shards)
+    for shard, spent in zip(results, write_plan.spent_screens, strict=True):
+        shards.append(shard)
+        for screens in spent:  # results come in order, so all earlier shards are complete
             screens.unlink(missing_ok=True)
-    return written
+    return shards
 
 
-def _unusable(work: Work, told: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
-    """Of the steps that could not be used, what a person is told of the first."""
-    if not plan.unusable:
+def _unusable_examples(work_dir: WorkDir, part_infos: Sequence[dict[str, Any]], plan: PrepPlan) -> list[str]:
+    """The messages about the first unusable steps."""
+    if not plan.num_unusable:
         return []
-    found = (sentence for number in range(len(told)) for sentence in sentences(work, number, EXAMPLES))
-    return list(islice(found, EXAMPLES))
+    messages = (
+        message
+        for part_index in range(len(part_infos))
+        for message in reject_messages(work_dir, part_index, MAX_EXAMPLES)
+    )
+    return list(islice(messages, MAX_EXAMPLES))
 
 
 def _meta(
-    plan: Plan,
-    index: Index,
+    plan: PrepPlan,
+    index: RecordIndex,
     report: dict[str, Any],
-    files: list[dict[str, Any]],
-    told: list[dict[str, Any]],
-    settings: Settings,
+    shards: list[dict[str, Any]],
+    part_infos: list[dict[str, Any]],
+    settings: PrepSettings,
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        **asdict(settings.kept),
+        **asdict(settings.images),
         "episodes": report["episodes"],
         "steps": report["steps"],
         "splits": {s: report["by_split"][s]["episodes"] for s in SPLITS},
         "subsets": {name: count["episodes"] for name, count in report["by_subset"].items()},
-        "split_rule": settings.choice.rule.name,
-        "fingerprint": fingerprint(plan.episodes, index),
-        "shards": files,
-        "sources": told,
+        "split_rule": settings.selection.rule.name,
+        "fingerprint": data_fingerprint(plan.episodes, index),
+        "shards": shards,
+        "sources": part_infos,
     }
 
 
-def _nothing_left(source: str, plan: Plan) -> str:
+def _nothing_left_message(source: str, plan: PrepPlan) -> str:
     dropped = plan.dropped_episodes or plan.dropped_steps
-    why = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "no records"
-    return f"no episode of {source} is left to write: {why}"
+    counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "no records"
+    return f"no episode of {source} is left to write: {counts}"
 
 
 @contextmanager
-def _one_sentence(out: Path) -> Iterator[None]:
-    """A user's mistake is one sentence and exit status 2."""
+def _user_errors(out: Path) -> Iterator[None]:
+    """Report a user's mistake in one sentence, with exit status 2."""
     try:
         yield
     except ValueError as error:
-        _say(str(error))
+        _exit_with_error(str(error))
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        what = f"there is no room left to write {out} ({error})" if full else str(error)
-        kept = out.with_name(f"{out.name}.part")
-        rest = f"; what is done is kept in {kept}, the same command goes on there" if kept.is_dir() else ""
-        _say(f"{what}{rest}")
+        disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        problem = f"no space left to write {out} ({error})" if disk_full else str(error)
+        work_dir = out.with_name(f"{out.name}.part")
+        remedy = f"; rerun the same command to resume in {work_dir}" if work_dir.is_dir() else ""
+        _exit_with_error(f"{problem}{remedy}")
 
 
-def _say(sentence: str) -> NoReturn:
-    errors.print(f"error: {' '.join(sentence.split())}", style="red", markup=False, soft_wrap=True)
+def _exit_with_error(message: str) -> NoReturn:
+    stderr_console.print(f"error: {' '.join(message.split())}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(2)
 
 

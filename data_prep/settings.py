@@ -1,63 +1,63 @@
-"""What decides the bytes of prepared data, but for the source itself: a value, and the same as JSON."""
+"""The settings that decide the bytes of prepared data, and the same as JSON."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from data_prep.reader import Format
-from data_prep.split import HASH_RULE, Choice, SplitRule
+from data_prep.source import FormatName
+from data_prep.split import HASH_RULE, EpisodeSelection, SplitRule
+from uivlm.episodes.rows import ImageFormat
 
-Gaps = Literal["keep-prefix", "drop", "keep"]
-Codec = Literal["jpeg", "png"]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How screens and actions are kept."""
-
-    bins: int = 100  # coordinates in the words: 0..bins-1
-    codec: Codec = "jpeg"  # or png, without loss
-    quality: int = 90  # of jpeg, 1 to 100
-    height: int | None = None  # taller screens are made so high, in pixels; points are fractions and stay
+MissingStepsPolicy = Literal["keep-prefix", "drop", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    format: Format = "aitw"  # how the episodes were recorded
-    choice: Choice = Choice(SplitRule(HASH_RULE))  # noqa: RUF009  # frozen
-    kept: Kept = Kept()  # frozen
-    gaps: Gaps = "keep-prefix"  # what becomes of episodes with missing steps
-    limit: int | None = None  # at most so many episodes, whole ones first
-    tokens: tuple[str, ...] = ()  # recipes whose tokens the report counts
+class ImageSettings:
+    """How screens and the text of actions are stored."""
+
+    num_bins: int = 100  # coordinates in `action_text`: 0 to num_bins - 1
+    image_format: ImageFormat = "jpeg"  # png is lossless
+    jpeg_quality: int = 90  # 1 to 100
+    max_height: int | None = None  # pixels; taller screens are resized, points are fractions and stay
 
 
-def as_json(settings: Settings) -> dict[str, Any]:
-    """The settings as JSON has them; `from_json` reads them again."""
-    choice = settings.choice
-    labels = None if choice.rule.labels is None else dict(choice.rule.labels)
+@dataclass(frozen=True, slots=True)
+class PrepSettings:
+    format: FormatName = "aitw"  # of the source
+    selection: EpisodeSelection = EpisodeSelection(SplitRule(HASH_RULE))  # noqa: RUF009  # frozen
+    images: ImageSettings = ImageSettings()  # frozen
+    missing_steps: MissingStepsPolicy = "keep-prefix"  # what becomes of episodes with missing steps
+    max_episodes: int | None = None  # complete episodes first
+    count_tokens: tuple[str, ...] = ()  # recipes whose tokens the report counts
+
+
+def settings_to_json(settings: PrepSettings) -> dict[str, Any]:
+    """The settings as JSON; `settings_from_json` reads them again."""
+    selection = settings.selection
+    labels = None if selection.rule.labels is None else dict(selection.rule.labels)
     return {
         "format": settings.format,
-        "choice": {
-            "rule": choice.rule.name,
+        "selection": {
+            "rule": selection.rule.name,
             "labels": labels,
-            "subsets": sorted(choice.subsets),
-            "shares": dict(choice.shares),
-            "seed": choice.seed,
+            "subsets": sorted(selection.subsets),
+            "subsample": dict(selection.subsample),
+            "seed": selection.seed,
         },
-        "kept": asdict(settings.kept),
-        "gaps": settings.gaps,
-        "limit": settings.limit,
-        "tokens": list(settings.tokens),
+        "images": asdict(settings.images),
+        "missing_steps": settings.missing_steps,
+        "max_episodes": settings.max_episodes,
+        "count_tokens": list(settings.count_tokens),
     }
 
 
-def from_json(content: dict[str, Any]) -> Settings:
-    """The settings of which `as_json` made this."""
-    choice = dict(content["choice"])
-    rule = SplitRule(choice.pop("rule"), choice.pop("labels"))
-    subsets = frozenset(choice.pop("subsets"))
-    return Settings(**{
+def settings_from_json(content: dict[str, Any]) -> PrepSettings:
+    """The settings that `settings_to_json` wrote."""
+    selection = dict(content["selection"])
+    rule = SplitRule(selection.pop("rule"), selection.pop("labels"))
+    subsets = frozenset(selection.pop("subsets"))
+    return PrepSettings(**{
         **content,
-        "choice": Choice(rule, subsets, **choice),
-        "kept": Kept(**content["kept"]),
-        "tokens": tuple(content["tokens"]),
+        "selection": EpisodeSelection(rule, subsets, **selection),
+        "images": ImageSettings(**content["images"]),
+        "count_tokens": tuple(content["count_tokens"]),
     })  # fmt: skip

@@ -1,7 +1,7 @@
-"""Which episodes train and which test: a published list of ids, or a stated rule; and what leaks between them.
+"""The split of every episode: from a published list of ids or a fixed rule; and leaks between the splits.
 
-In: a JSON file `{label: [ids]}` or nothing. Out: the split of an episode id, or why it is left out, and a report of
-leaks.
+In: a JSON file `{label: [ids]}` or nothing. Out: the split of an episode id, or why it is excluded, and a
+report of leaks.
 """
 
 import hashlib
@@ -16,68 +16,72 @@ Split = Literal["train", "validation", "test"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 LABELS: dict[str, Split] = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
-HASH_RULE = "what the source says; else 80/10/10 by the SHA-256 of the parent episode's id"
-EXAMPLES = 5  # ids named in a sentence or a report
+HASH_RULE = "the source's own split; else 80/10/10 by the SHA-256 of the parent episode's id"
+MAX_EXAMPLES = 5  # ids in an error or a report
 
 _PART = re.compile(r"(\d+)\.\d+-\d+\.")  # AITW `single`: <parent>.<start>-<end>.<goal>
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """The split of each episode id. Without a list of ids, the hash decides."""
+    """The split of each episode id: by a list of ids or, without one, by hash."""
 
     name: str  # for the report
     labels: Mapping[str, Split] | None = field(default=None, repr=False)
 
-    def of(self, episode_id: str, said: Split | None = None) -> Split | None:
-        """The episode's split; None for an id that the list does not name. `said`: the source's own word."""
-        return said or by_hash(episode_id) if self.labels is None else self.labels.get(episode_id)
+    def split_of(self, episode_id: str, source_split: Split | None = None) -> Split | None:
+        """The split; None for an id that is not in the list. A list overrides the source's own split."""
+        if self.labels is not None:
+            return self.labels.get(episode_id)
+        return source_split or split_by_hash(episode_id)
 
 
-Left = Literal["not of the subsets", "not in the split file", "not in the share"]
+ExclusionReason = Literal["not in the subsets", "not in the split file", "not in the subsample"]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which episodes are prepared, known from their ids alone, so that no other screen is ever encoded."""
+class EpisodeSelection:
+    """Which episodes are prepared. Their ids alone decide, so that no other screen is ever encoded."""
 
     rule: SplitRule
-    subsets: frozenset[str] = frozenset()  # none: all of them
-    shares: Mapping[str, float] = field(default_factory=dict)  # subset -> share of its train episodes
-    seed: int = 0  # another seed, other episodes in the share
+    subsets: frozenset[str] = frozenset()  # empty: all
+    subsample: Mapping[str, float] = field(default_factory=dict)  # subset -> fraction of its train episodes
+    seed: int = 0  # of the subsample
 
-    def of(self, subset: str, episode_id: str, said: Split | None = None) -> Split | Left:
-        """The split of an episode, or why it is left out."""
+    def split_of(
+        self, subset: str, episode_id: str, source_split: Split | None = None
+    ) -> Split | ExclusionReason:
+        """The split of an episode, or why it is excluded."""
         if self.subsets and subset not in self.subsets:
-            return "not of the subsets"
-        split = self.rule.of(episode_id, said)
+            return "not in the subsets"
+        split = self.rule.split_of(episode_id, source_split)
         if split is None:
             return "not in the split file"
-        share = self.shares.get(subset, 1.0)
-        if split == "train" and _fraction(f"{self.seed} {episode_id}") >= share:
-            return "not in the share"
+        fraction = self.subsample.get(subset, 1.0)
+        if split == "train" and _hash_fraction(f"{self.seed} {episode_id}") >= fraction:
+            return "not in the subsample"
         return split
 
 
-def _fraction(text: str) -> float:
-    """A number from 0 (inclusive) to 1 that looks random, the same for the same text everywhere."""
+def _hash_fraction(text: str) -> float:
+    """A pseudorandom number in [0, 1) that depends on the text alone."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]) / 2**48
 
 
-def parent(episode_id: str) -> str:
-    """The episode that a `single` id was cut from; any other id is its own parent."""
+def parent_id(episode_id: str) -> str:
+    """The episode that a `single` episode was cut from; any other episode is its own parent."""
     part = _PART.match(episode_id)
     return part[1] if part else episode_id
 
 
-def by_hash(episode_id: str) -> Split:
-    """HASH_RULE. Parts of one parent episode stay together."""
-    tenth = int.from_bytes(hashlib.sha256(parent(episode_id).encode()).digest()[:8]) % 10
+def split_by_hash(episode_id: str) -> Split:
+    """The split by HASH_RULE. Parts of one parent episode get the same split."""
+    tenth = int.from_bytes(hashlib.sha256(parent_id(episode_id).encode()).digest()[:8]) % 10
     return "train" if tenth < 8 else "validation" if tenth == 8 else "test"
 
 
 def read_split(path: Path | None) -> SplitRule:
-    """The rule of a split file, or the hash rule. Raises ValueError with one sentence."""
+    """The rule of a split file or, without one, the hash rule. Raises ValueError."""
     if path is None:
         return SplitRule(HASH_RULE)
     try:
@@ -85,68 +89,72 @@ def read_split(path: Path | None) -> SplitRule:
     except FileNotFoundError:
         raise ValueError(f"there is no split file {path}") from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"the split file {path} cannot be read as JSON: {error}") from None
+        raise ValueError(f"the split file {path} is not JSON: {error}") from None
     return SplitRule(f"the list of {path.name}", _labels(content, path))
 
 
-def read_shares(told: Iterable[str]) -> dict[str, float]:
-    """`google_apps=0.1`, each for a subset. ValueError with one sentence."""
-    shares: dict[str, float] = {}
-    for one in told:
-        subset, _, number = one.partition("=")
+def parse_subsample(arguments: Iterable[str]) -> dict[str, float]:
+    """The fraction of each subset, from arguments such as `google_apps=0.1`. Raises ValueError."""
+    fractions: dict[str, float] = {}
+    for argument in arguments:
+        subset, _, value = argument.partition("=")
         try:
-            share = float(number)
+            fraction = float(value)
         except ValueError:
-            share = -1.0
-        if not subset or not 0 <= share <= 1:
+            fraction = -1.0
+        if not subset or not 0 <= fraction <= 1:
             raise ValueError(
-                f"--share {one!r}: write SUBSET=SHARE with a share from 0 to 1, such as google_apps=0.1"
+                f"subsample: got {argument!r}; expected SUBSET=FRACTION from 0 to 1, such as google_apps=0.1"
             )
-        shares[subset] = share
-    return shares
+        fractions[subset] = fraction
+    return fractions
 
 
 def _labels(content: object, path: Path) -> dict[str, Split]:
     if not isinstance(content, dict) or not content:
-        raise ValueError(f"the split file {path} is not an object of labels, each with a list of episode ids")
+        raise ValueError(
+            f"the split file {path} must be an object of labels, each with a list of episode ids"
+        )
     labels: dict[str, Split] = {}
-    twice: dict[str, tuple[Split, Split]] = {}
+    conflicts: dict[str, tuple[Split, Split]] = {}
     for label, ids in content.items():
         if label not in LABELS:
-            raise ValueError(f"the split file {path} has the label {label!r}: known are {', '.join(LABELS)}")
+            raise ValueError(
+                f"the split file {path}: got the label {label!r}; expected one of {', '.join(LABELS)}"
+            )
         if not isinstance(ids, list) or not all(type(i) in (str, int) for i in ids):
-            raise ValueError(f"the split file {path} has no list of episode ids under {label!r}")
+            raise ValueError(f"the split file {path}: {label!r} must be a list of episode ids")
         for episode_id in map(str, ids):
             before = labels.setdefault(episode_id, LABELS[label])
             if before != LABELS[label]:
-                twice[episode_id] = (before, LABELS[label])
-    if twice:
-        first, (one, other) = next(iter(twice.items()))
+                conflicts[episode_id] = (before, LABELS[label])
+    if conflicts:
+        episode_id, (split, other_split) = next(iter(conflicts.items()))
         raise ValueError(
-            f"the split file {path} puts {len(twice)} episode ids under two labels, the first is {first!r} "
-            f"in {one} and {other}: remove them from one"
+            f"the split file {path} has {len(conflicts)} episode ids under two labels, such as "
+            f"{episode_id!r} in {split} and {other_split}: remove them from one"
         )
     return labels
 
 
-def leaks(episodes: Iterable[tuple[str, str, Split]]) -> dict[str, dict[str, int | list[str]]]:
-    """What the test split shares with train, from (id, goal, split) of each prepared episode.
+def find_leaks(episodes: Iterable[tuple[str, str, Split]]) -> dict[str, dict[str, int | list[str]]]:
+    """The overlap of test with train, from (id, goal, split) of each prepared episode.
 
-    For the id, the parent episode and the goal text: how many test episodes share it, of how many, and examples.
+    For the id, the parent episode and the goal text: the number of test episodes that share it, and examples.
     """
-    listed = list(episodes)
-    train = [(i, goal) for i, goal, split in listed if split == "train"]
-    test = [(i, goal) for i, goal, split in listed if split == "test"]
-    seen = {
+    episodes = list(episodes)
+    train = [(i, goal) for i, goal, split in episodes if split == "train"]
+    test = [(i, goal) for i, goal, split in episodes if split == "test"]
+    train_values = {
         "id": {i for i, _ in train},
-        "parent": {parent(i) for i, _ in train},
+        "parent": {parent_id(i) for i, _ in train},
         "goal": {g for _, g in train},
     }
     report: dict[str, dict[str, int | list[str]]] = {}
-    for what, known in seen.items():
-        keys = [{"id": i, "parent": parent(i), "goal": goal}[what] for i, goal in test]
-        shared = [key for key in keys if key in known]
-        report[what] = {
-            "test_episodes": len(shared), "of": len(test), "examples": sorted(set(shared))[:EXAMPLES]
+    for name, in_train in train_values.items():
+        values = [{"id": i, "parent": parent_id(i), "goal": goal}[name] for i, goal in test]
+        shared = [value for value in values if value in in_train]
+        report[name] = {
+            "test_episodes": len(shared), "of": len(test), "examples": sorted(set(shared))[:MAX_EXAMPLES]
         }  # fmt: skip
     return report

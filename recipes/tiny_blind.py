@@ -1,4 +1,4 @@
-"""`tiny` without past screens: it sees the current screen alone and is told older actions in words."""
+"""`tiny` without past screens: the model sees only the current screen, and older actions as text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ def recipe() -> Recipe:
     return replace(
         tiny,
         name="tiny_blind",
-        grammar=replace(tiny.grammar, screens=1),
-        # ours: a row holds one action instead of an episode's six, so a step has as many actions as those of `tiny`
-        train=replace(tiny.train, batch=6 * tiny.train.batch),
+        prompt=replace(tiny.prompt, max_screens=1),
+        # ours: a sentence has one action instead of about six; a step then has as many actions as in `tiny`
+        train=replace(tiny.train, per_device_batch_size=6 * tiny.train.per_device_batch_size),
     )

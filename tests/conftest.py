@@ -1,4 +1,4 @@
-"""What all tests share: no network, and one thread a process, so that several of them do not crowd a small machine."""
+"""Shared by all tests: no network, and one thread per process, because several tests share a machine."""
 
 import os
 from collections.abc import Iterator
@@ -11,19 +11,30 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when a test imports it
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-golden", action="store_true", help="Write tests/golden/losses instead of comparing."
+    )
+
+
+@pytest.fixture
+def write_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--write-golden"))
+
+
 @pytest.fixture(scope="module")
 def adb() -> Iterator[Any]:
     """A private adb server."""
-    from uivlm.devices.adb_server import own_server
+    from uivlm.devices.adb.server import private_server
 
-    with own_server() as server:
+    with private_server() as server:
         yield server
 
 
 @pytest.fixture
 def wired(adb: Any) -> Iterator[Any]:
     """A fake phone behind it: the device, the phone, its shell."""
-    from phones import phone_on
+    from tests.helpers.fake_phone import phone_on
 
     with phone_on(adb) as wires:
         yield wires

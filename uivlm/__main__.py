@@ -1,5 +1,5 @@
 """`python -m uivlm` is the `uivlm` command."""
 
-from uivlm.cli import main
+from uivlm.cli.main import main
 
 main()

@@ -1,9 +1,9 @@
-"""A recipe's model at full size with random weights on a GPU: one training step, beside what `uivlm plan` says it needs.
-(An action: bench/inference.py.)
+"""A recipe's model at full size with random weights on a GPU: one training step, next to `uivlm estimate`.
 
     python bench/gpu/full_size.py RECIPE [PART.FIELD=VALUE ...]
 
-Only configuration and tokenizer are read. Memory is what torch's allocator held at most, and CUDA's own estimate beside it.
+Only configuration and tokenizer are read. Memory is the peak of torch's allocator plus the estimate for CUDA
+itself. Inference: bench/inference.py.
 """
 
 import sys
@@ -14,58 +14,67 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from uivlm.models import tune
-from uivlm.models.cost import RUNTIME, begun, memory, operations, sizes, usual_episode
-from uivlm.models.model import build, grammar, nll
+from uivlm.episodes.encode import encode
+from uivlm.models import adapters
+from uivlm.models.build import build, prompt_format
+from uivlm.models.cost import (
+    CUDA_RUNTIME_BYTES,
+    estimate_memory,
+    hardware_flops,
+    prepare_and_measure,
+    sentence_sizes,
+    typical_episode,
+)
+from uivlm.models.multimodal import token_losses
 from uivlm.recipe import Recipe, load, override
-from uivlm.sentences.encode import encode
 
-STEPS = 3  # the last one is timed: the first ones choose kernels
+NUM_STEPS = 3  # the last one is timed: the first ones select kernels
 
 
 def main(name: str, settings: list[str]) -> None:
     if not torch.cuda.is_available():
-        raise SystemExit("bench/gpu/full_size.py needs a GPU: there is none here")
+        raise SystemExit("bench/gpu/full_size.py needs a CUDA GPU")
     recipe = override(load(name), settings)
-    _, predicted = begun(build(recipe, "meta"), 0)
+    _, predicted = prepare_and_measure(build(recipe, "meta"), 0)
     torch.cuda.reset_peak_memory_stats()
     built = build(recipe, "cuda")
-    (rows,) = sizes(recipe, built, [usual_episode()])
-    longest = max(rows, key=lambda row: row.tokens)
-    model = tune.begin(built, 0).cuda().train()
-    if built.recompute:
-        built.module.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+    (rows,) = sentence_sizes(recipe, built, [typical_episode()])
+    longest = max(rows, key=lambda row: row.num_tokens)
+    model = adapters.prepare_for_training(built, 0).cuda().train()
+    if built.gradient_checkpointing:
+        built.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
     step_s = _train(recipe, built, model)
-    held = torch.cuda.max_memory_allocated()
-    told = memory(recipe, predicted, [longest], 1, 0).total
-    flops = operations(predicted, longest)
+    peak_bytes = torch.cuda.max_memory_allocated()
+    estimated_bytes = estimate_memory(recipe, predicted, [longest], 1, 0).total
+    flops = hardware_flops(predicted, longest)
     table = Table(title=f"{recipe.name}, {torch.cuda.get_device_name()}", show_header=False)
-    table.add_row("longest sentence, tokens", f"{longest.tokens:,}")
-    table.add_row("GB: torch held at most, with CUDA's own", f"{(held + RUNTIME) / 1e9:.1f}")
-    table.add_row("GB: plan", f"{told / 1e9:.1f}, off by {100 * (told / (held + RUNTIME) - 1):+.0f} %")
-    table.add_row("seconds a step, TFLOP/s", f"{step_s:.2f}, {flops / step_s / 1e12:.0f}")
+    table.add_row("longest sentence, tokens", f"{longest.num_tokens:,}")
+    table.add_row("peak GB, with CUDA's own", f"{(peak_bytes + CUDA_RUNTIME_BYTES) / 1e9:.1f}")
+    error = estimated_bytes / (peak_bytes + CUDA_RUNTIME_BYTES) - 1
+    table.add_row("estimated GB", f"{estimated_bytes / 1e9:.1f}, off by {100 * error:+.0f} %")
+    table.add_row("seconds per step, TFLOP/s", f"{step_s:.2f}, {flops / step_s / 1e12:.0f}")
     Console().print(table)
 
 
-def _train(recipe: Recipe, built, model) -> float:  # type: ignore[no-untyped-def]
-    """Seconds of the last of some steps on the longest sentence of a usual episode."""
-    spoken, of = grammar(recipe), usual_episode()
-    window = max(spoken.windows(of), key=lambda one: len(one.steps))
-    example = encode(spoken.sentence(window), built.reader)
+def _train(recipe: Recipe, loaded, model) -> float:  # type: ignore[no-untyped-def]
+    """Seconds of the last step on the longest sentence of a typical episode."""
+    sentence_format = prompt_format(recipe)
+    window = max(sentence_format.windows(typical_episode()), key=lambda window: len(window.steps))
+    example = encode(sentence_format.sentence(window), loaded.processor)
     ids, labels = (torch.from_numpy(part)[None].cuda() for part in (example.input_ids, example.labels))
     pixels = torch.from_numpy(np.stack(example.pixels)).cuda()
     trained = [value for value in model.parameters() if value.requires_grad]
-    optimizer = torch.optim.AdamW(trained, recipe.train.lr, fused=True)
-    took = 0.0
-    for _ in range(STEPS):
+    optimizer = torch.optim.AdamW(trained, recipe.optim.lr, fused=True)
+    seconds = 0.0
+    for _ in range(NUM_STEPS):
         torch.cuda.synchronize()
-        began = time.perf_counter()
-        nll(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
+        started = time.perf_counter()
+        token_losses(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         torch.cuda.synchronize()
-        took = time.perf_counter() - began
-    return took
+        seconds = time.perf_counter() - started
+    return seconds
 
 
 if __name__ == "__main__":

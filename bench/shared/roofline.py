@@ -1,8 +1,8 @@
-"""The least time in which a device can do what a model does for an action: weights that it must read, operations that it must do.
+"""A lower bound on the time of one action: the weights that a device must read and the operations it must do.
 
-Every forward of the language model reads its weights once, seeing reads the vision encoder's; torch counts the operations of both.
-Neither can be faster than this device reads or multiplies, which is measured in the same run. Keys and values, and what a library
-spends beside, are not counted: the floor is low.
+Every forward of the language model reads its weights once; a screen reads those of the vision encoder.
+torch counts the operations of both. The same run measures how fast the device reads and multiplies. The bound
+leaves out keys, values and the overhead of libraries, so it is low.
 """
 
 import time
@@ -13,55 +13,55 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from uivlm.episode import Episode
-from uivlm.inference.predict import Predictor
-from uivlm.models.vision import sees
+from uivlm.episodes.episode import Episode
+from uivlm.inference.engine import TorchEngine
+from uivlm.models.multimodal import is_vision_parameter
 
-TRIES = 10
+NUM_TRIALS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceSpeed:
     """What it does in a second, at most."""
 
-    bytes: float  # read, as the weights are for one token
-    operations: float
+    bytes_per_second: float  # read, as the weights are for one token
+    flops_per_second: float
 
-    def least(self, read: int, operations: int) -> float:
+    def min_seconds(self, num_bytes: int, flops: int) -> float:
         """Seconds."""
-        return max(read / self.bytes, operations / self.operations)
+        return max(num_bytes / self.bytes_per_second, flops / self.flops_per_second)
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightBytes:
     """Bytes."""
 
     language: int  # without the table of tokens
     vision: int
 
 
-def device_of(module: nn.Module) -> Device:
+def measure_device(model: nn.Module) -> DeviceSpeed:
     """By a product of a large matrix with a vector, and one of two matrices, in the type of the weights."""
-    one = next(module.parameters())
+    one = next(model.parameters())
     side = 16384 if one.device.type == "cuda" else 4096
     matrix = torch.randn(side, side, device=one.device, dtype=one.dtype)
     vector, other = matrix[0].clone(), matrix[:, : side // 4].clone()
     read = matrix.numel() * matrix.element_size() / _fastest(lambda: matrix @ vector)
-    return Device(read, 2 * matrix.numel() * other.shape[1] / _fastest(lambda: matrix @ other))
+    return DeviceSpeed(read, 2 * matrix.numel() * other.shape[1] / _fastest(lambda: matrix @ other))
 
 
-def weights_of(module: nn.Module) -> Weights:
-    size = {name: value.numel() * value.element_size() for name, value in module.named_parameters()}
-    vision = sum(value for name, value in size.items() if sees(name))
-    table: Tensor = module.get_input_embeddings().weight  # type: ignore[operator]
-    return Weights(sum(size.values()) - vision - table.numel() * table.element_size(), vision)
+def count_weight_bytes(model: nn.Module) -> WeightBytes:
+    size = {name: value.numel() * value.element_size() for name, value in model.named_parameters()}
+    vision = sum(value for name, value in size.items() if is_vision_parameter(name))
+    table: Tensor = model.get_input_embeddings().weight  # type: ignore[operator]
+    return WeightBytes(sum(size.values()) - vision - table.numel() * table.element_size(), vision)
 
 
-def floors(
-    predictor: Predictor, episode: Episode, steps: Iterable[int], device: Device, weights: Weights
+def latency_floors(
+    predictor: TorchEngine, episode: Episode, steps: Iterable[int], speed: DeviceSpeed, weights: WeightBytes
 ) -> dict[int, float]:
     """Seconds of the action at each step."""
-    module, counter = predictor.loaded.module, FlopCounterMode(display=False)
+    module, counter = predictor.checkpoint.model, FlopCounterMode(display=False)
     passed: list[int] = []  # operations so far, before and after each forward
 
     def note(*_: object) -> None:
@@ -75,19 +75,19 @@ def floors(
             predictor.predict(episode.history(t))
         starts, ends = passed[::2], passed[1::2]
         seen = [start - end for start, end in zip(starts, [0, *ends], strict=False)]
-        found[t] = sum(device.least(weights.language, b - a) for a, b in zip(starts, ends, strict=True))
-        found[t] += sum(device.least(weights.vision, each) for each in seen if each)
+        found[t] = sum(speed.min_seconds(weights.language, b - a) for a, b in zip(starts, ends, strict=True))
+        found[t] += sum(speed.min_seconds(weights.vision, each) for each in seen if each)
     for hook in hooks:
         hook.remove()
     return found
 
 
-def _fastest(work: Callable[[], Tensor]) -> float:
+def _fastest(fn: Callable[[], Tensor]) -> float:
     """Seconds."""
     took = []
-    for _ in range(TRIES):
+    for _ in range(NUM_TRIALS):
         began = time.perf_counter()
-        if work().is_cuda:
+        if fn().is_cuda:
             torch.cuda.synchronize()
         took.append(time.perf_counter() - began)
     return min(took)

@@ -1,7 +1,7 @@
-"""The tiny model on MiniWoB++, three seeds: what it can do before and after an expert has shown it a few tasks.
+"""The tiny model on MiniWoB++ before and after training on an expert's demonstrations, three seeds.
 
-For each seed: other pages, another LoRA start. Success on pages of unseen seeds, by the page's own reward, and only where the
-agent itself said that it was done. About twenty minutes on two CPU cores; what is there already is not made again.
+Each seed has its own pages and LoRA initialization. Success on pages of unseen seeds needs the page's own
+reward and the agent's own finish. About twenty minutes on two CPU cores. Existing results are reused.
 
     python bench/slow/web_tasks.py [OUT] [EPISODES] [TRIALS]
 """
@@ -18,12 +18,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from uivlm import wiring
-from uivlm.live import run_live, wilson
-from uivlm.miniwob.trials import trials
+from uivlm.cli import agents
+from uivlm.evaluation.miniwob.tasks import miniwob_trials
+from uivlm.evaluation.online import run_trials, wilson_interval
 
 SEEDS = (0, 1, 2)
-NAMES = (
+TASK_NAMES = (
     "click-test",
     "click-test-2",
     "click-dialog",
@@ -33,68 +33,71 @@ NAMES = (
     "enter-text",
     "scroll-text-2",
 )
-EPISODES, TRIALS = 15 * len(NAMES), 10 * len(NAMES)  # of each seed
-EPOCHS, LIMIT = 10, 12
+EPISODES, TRIALS = 15 * len(TASK_NAMES), 10 * len(TASK_NAMES)  # per seed
+EPOCHS, MAX_STEPS = 10, 12
 AGENTS = ("base", "fine-tuned")
-Wins = dict[str, list[bool]]  # task -> success of each trial
+Successes = dict[str, list[bool]]  # task -> success of each trial
 
 
-def main(out: Path, episodes: int, number: int) -> None:
+def main(out: Path, num_episodes: int, num_trials: int) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # small matrices gain little from a second core
     with ProcessPoolExecutor(len(SEEDS), get_context("spawn")) as pool:
-        measured = list(
-            pool.map(
-                _measured, *zip(*((out / str(seed), seed, episodes, number) for seed in SEEDS), strict=True)
-            )
+        jobs = [(out / str(seed), seed, num_episodes, num_trials) for seed in SEEDS]
+        measured = list(pool.map(_measure, *zip(*jobs, strict=True)))
+    table = Table(title=f"MiniWoB++, {num_episodes} demonstrations, seeds {SEEDS}: success")
+    for heading in ("task", *AGENTS):
+        table.add_column(heading)
+    for name in (*TASK_NAMES, "all"):
+        table.add_row(
+            name, *(_success_rate([by_agent[agent] for by_agent in measured], name) for agent in AGENTS)
         )
-    console, table = Console(), Table(title=f"MiniWoB++, {episodes} episodes shown, seeds {SEEDS}: success")
-    for head in ("task", *AGENTS):
-        table.add_column(head)
-    for name in (*NAMES, "all"):
-        table.add_row(name, *(_rate([wins[agent] for wins in measured], name) for agent in AGENTS))
-    console.print(table)
+    Console().print(table)
 
 
-def _rate(seeds: list[Wins], name: str) -> str:
-    """Of all seeds together, its 95 % interval, and what each seed had."""
-    each = [wins[name] if name in wins else [one for task in wins.values() for one in task] for wins in seeds]
-    won, number = sum(map(sum, each)), sum(map(len, each))
-    low, high = wilson(won, number)
-    apart = ", ".join(f"{100 * sum(one) / len(one):.0f}" for one in each)
-    return f"{100 * won / number:.1f} % ({100 * low:.1f} to {100 * high:.1f}; seeds {apart})"
+def _success_rate(successes_by_seed: list[Successes], name: str) -> str:
+    """The rate over all seeds, its 95 % interval, and the rate of each seed; `name` may be "all"."""
+    trials = [
+        successes[name] if name in successes else [success for task in successes.values() for success in task]
+        for successes in successes_by_seed
+    ]
+    num_successes, num_trials = sum(map(sum, trials)), sum(map(len, trials))
+    low, high = wilson_interval(num_successes, num_trials)
+    by_seed = ", ".join(f"{100 * sum(seed_trials) / len(seed_trials):.0f}" for seed_trials in trials)
+    rate = num_successes / num_trials
+    return f"{100 * rate:.1f} % ({100 * low:.1f} to {100 * high:.1f}; seeds {by_seed})"
 
 
-def _measured(folder: Path, seed: int, episodes: int, number: int) -> dict[str, Wins]:
+def _measure(folder: Path, seed: int, num_episodes: int, num_trials: int) -> dict[str, Successes]:
     """Agent -> its successes on this seed's unseen pages."""
-    shown, data = folder / "shown", folder / "data"
-    tasks = [word for name in NAMES for word in ("--task", name)]
-    if not shown.exists():
-        numbers = ("--episodes", str(episodes), "--test", str(len(NAMES)), "--seed", str(seed))
-        _run("-m", "data_prep.miniwob", str(shown), *numbers, *tasks)
+    traces, data = folder / "traces", folder / "data"
+    tasks = [argument for name in TASK_NAMES for argument in ("--task", name)]
+    if not traces.exists():
+        counts = ("--episodes", str(num_episodes), "--test", str(len(TASK_NAMES)), "--seed", str(seed))
+        _run("-m", "uivlm", "record-miniwob", str(traces), *counts, *tasks)
     if not data.exists():
-        split = ("--split", str(shown / "split.json"), "--codec", "png", "--workers", "1")
-        _run("-m", "data_prep", str(shown), str(data), "--format", "trace", *split)
+        options = ("--split", str(traces / "split.json"), "--image-format", "png", "--workers", "1")
+        _run("-m", "data_prep", str(traces), str(data), "--format", "trace", *options)
     base, tuned = folder / "base", folder / "fine-tuned"
     if not base.exists():
-        _run("-m", "uivlm", "base", "tiny", "--out", str(base))
+        _run("-m", "uivlm", "init", "tiny", "--out", str(base))
     if not tuned.exists():
-        settings = {"data.folder": json.dumps(str(data)), "train.seed": seed, "train.epochs": EPOCHS}
-        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        again = ("--resume",) if tuned.with_name(f"{tuned.name}.state").exists() else ()
-        _run("-m", "uivlm", "train", "tiny", *words, "--out", str(tuned), *again)
-    return {name: _wins(folder / name, seed, number) for name in AGENTS}
+        settings = {"data.path": json.dumps(str(data)), "train.seed": seed, "train.epochs": EPOCHS}
+        overrides = [arg for name, value in settings.items() for arg in ("--set", f"{name}={value}")]
+        resume = ("--resume",) if tuned.with_name(f"{tuned.name}.state").exists() else ()
+        _run("-m", "uivlm", "train", "tiny", *overrides, "--out", str(tuned), *resume)
+    return {name: _measure_successes(folder / name, seed, num_trials) for name in AGENTS}
 
 
-def _wins(checkpoint: Path, seed: int, number: int) -> Wins:
-    """From its file where it was measured before."""
-    file = checkpoint.with_name(f"{checkpoint.name}-{number}.json")
+def _measure_successes(checkpoint: Path, seed: int, num_trials: int) -> Successes:
+    """From its file if it was measured before."""
+    file = checkpoint.with_name(f"{checkpoint.name}-{num_trials}.json")
     if not file.is_file():
-        agent = wiring.load_agent(checkpoint)
-        results = run_live(agent, trials(seed, number, NAMES), LIMIT, number)
-        wins: Wins = defaultdict(list)
+        agent = agents.load_agent(checkpoint)
+        results = run_trials(agent, miniwob_trials(seed, num_trials, TASK_NAMES), MAX_STEPS, num_trials)
+        successes: Successes = defaultdict(list)
         for i, result in enumerate(results):
-            wins[NAMES[i % len(NAMES)]].append(result.success)
-        file.write_text(json.dumps(wins), "utf-8")
+            successes[TASK_NAMES[i % len(TASK_NAMES)]].append(result.success)
+        file.write_text(json.dumps(successes), "utf-8")
     return dict(json.loads(file.read_text("utf-8")))
 
 
@@ -103,9 +106,9 @@ def _run(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
+    args = sys.argv[1:]
     main(
-        Path(given[0]) if given else Path("build/miniwob"),
-        int(given[1]) if len(given) > 1 else EPISODES,
-        int(given[2]) if len(given) > 2 else TRIALS,
+        Path(args[0]) if args else Path("build/miniwob"),
+        int(args[1]) if len(args) > 1 else EPISODES,
+        int(args[2]) if len(args) > 2 else TRIALS,
     )

@@ -1,1 +1,1 @@
-"""How episodes were recorded: one module per format, each with `find(source)` and `read(part)` (see `data_prep.record`)."""
+"""The source formats, one module each, with `find(source)` and `read(part)`; see `data_prep.source`."""

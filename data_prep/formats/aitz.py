@@ -1,8 +1,8 @@
-"""AITZ, Chain-of-Action-Thought on AITW: a folder an episode, `<SUBSET>-<id>/<SUBSET>-<id>.json` and its pictures.
+"""AITZ, Chain-of-Action-Thought on AITW: one folder per episode, with `<SUBSET>-<id>.json` and its images.
 
-In: a list of steps. `ui_*` and `result_*_yx` are JSON in strings; points are (y, x) fractions, but boxes (y, x,
-height, width) PIXELS of the picture. The folders train and test say the split. The `coat_*` texts, written by a
-language model that saw the answer, are never read.
+In: a list of steps. `ui_*` and `result_*_yx` are JSON in strings. Points are (y, x) fractions, but boxes
+(y, x, height, width) are PIXELS of the image. The folders train and test are the split. The `coat_*` texts
+are never read: a language model that knew the answer wrote them.
 """
 
 import json
@@ -11,77 +11,76 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from data_prep.formats.reading import (
+from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
-    aitw_fields,
-    annotated,
-    cut,
-    found,
-    only,
-    picture,
+    check_aitw,
+    check_nonnegative_int,
+    check_text,
+    failing_load,
+    find_image,
+    make_annotations,
+    make_record,
     read_json,
-    record,
-    refusal,
-    text,
-    unusable,
-    whole,
+    select_keys,
+    split_into_parts,
+    step_handle,
+    unusable_step,
 )
-from data_prep.record import Found, Part, Record
+from data_prep.source import SourcePart, StepHandle, StepRecord
 from data_prep.split import LABELS
 from uivlm.actions.aitw import DUAL_POINT
 
-USED = (
+USED_KEYS = (
     "episode_id", "episode_length", "step_id", "instruction", "ui_positions", "ui_text", "ui_types",
     "result_touch_yx", "result_lift_yx", "result_action_type", "result_action_text", "image_path",
 )  # fmt: skip
 
 
-def find(source: str) -> list[Part]:
-    """Parts of the episodes at any depth of the folder, in order of name; or of the one file named."""
+def find(source: str) -> list[SourcePart]:
+    """Parts of the episodes at any depth of the folder, sorted by name; or of one episode file."""
     path = Path(source)
     if path.is_file():
         folder, files = path.parent, [path]
     elif path.is_dir():
-        folder, files = (
-            path,
-            sorted(file for file in path.rglob("*.json") if file.stem == file.absolute().parent.name),
-        )
+        folder = path
+        files = sorted(file for file in path.rglob("*.json") if file.stem == file.absolute().parent.name)
     else:
         raise ValueError(f"there is no folder or file {source} to prepare")
     if not files:
         raise ValueError(
-            f"no episode of AITZ is in {source}: each is a file <SUBSET>-<id>/<SUBSET>-<id>.json"
+            f"{source} has no AITZ episode: an episode is a file <SUBSET>-<id>/<SUBSET>-<id>.json"
         )
-    return cut("episodes", folder, [_episode(folder, file) for file in files])
+    return split_into_parts("episodes", folder, [_read_episode(folder, file) for file in files])
 
 
-def read(part: Part) -> Iterator[Found]:
-    """The steps of a part's episodes, as they are listed."""
+def read(part: SourcePart) -> Iterator[StepHandle]:
+    """The steps of a part's episodes, in the order of the files."""
     for episode in part.items:
-        steps, place, subset = episode["steps"], episode["file"], episode["subset"]
+        steps, file, subset = episode["steps"], episode["file"], episode["subset"]
         split = LABELS.get(episode["label"])
         if not isinstance(steps, list) or not steps:
-            detail = episode["error"] or "it is no list of steps"
-            yield found(subset, "", 0, 0, split, refusal(BAD_EPISODE, place, detail))
+            detail = episode["error"] or "it must be a list of steps"
+            yield step_handle(subset, "", 0, 0, split, failing_load(BAD_EPISODE, file, detail))
             continue
         for i, step in enumerate(steps):
-            here = f"step {i} of {place}"
+            location = f"step {i} of {file}"
             if not isinstance(step, dict):
-                yield found(subset, "", i, i, split, refusal(BAD_STEP, here, "it is no object"))
+                failure = failing_load(BAD_STEP, location, "it must be an object")
+                yield step_handle(subset, "", i, i, split, failure)
                 continue
-            load = partial(_load, step, Path(part.where), PurePosixPath(episode["file"]), here)
-            yield found(subset, step.get("episode_id"), step.get("step_id"), i, split, load)
+            load = partial(_load, step, Path(part.path), PurePosixPath(file), location)
+            yield step_handle(subset, step.get("episode_id"), step.get("step_id"), i, split, load)
 
 
-def _episode(folder: Path, file: Path) -> dict[str, Any]:
-    """A plain item; a file that cannot be read is one, too, with its error."""
+def _read_episode(folder: Path, file: Path) -> dict[str, Any]:
+    """A JSON item; for an unreadable file, with its error."""
     name = file.relative_to(folder)
-    above = [*reversed(name.parts[:-1]), folder.absolute().name]
+    parents = [*reversed(name.parts[:-1]), folder.absolute().name]
     item = {
         "file": name.as_posix(),
         "subset": file.stem.partition("-")[0].lower() if "-" in file.stem else "aitz",
-        "label": next((part for part in above if part in LABELS), ""),
+        "label": next((parent for parent in parents if parent in LABELS), ""),
         "steps": None,
         "error": "",
     }
@@ -89,30 +88,34 @@ def _episode(folder: Path, file: Path) -> dict[str, Any]:
         steps = read_json(file)
     except ValueError as error:
         return item | {"error": str(error)}
-    return item | {"steps": [only(step, USED) for step in steps] if isinstance(steps, list) else None}
+    used = [select_keys(step, USED_KEYS) for step in steps] if isinstance(steps, list) else None
+    return item | {"steps": used}
 
 
-def _load(step: dict[str, Any], source: Path, file: PurePosixPath, place: str) -> Record:
-    gesture = step.get("result_action_type") == DUAL_POINT
+def _load(step: dict[str, Any], source: Path, file: PurePosixPath, location: str) -> StepRecord:
+    action_type, text = step.get("result_action_type"), step.get("result_action_text")
     touch, lift = (
-        _decoded(step, f"result_{end}_yx", place) if gesture else None for end in ("touch", "lift")
+        _decode_json(step, f"result_{end}_yx", location) if action_type == DUAL_POINT else None
+        for end in ("touch", "lift")
     )
-    fields = aitw_fields(step.get("result_action_type"), touch, lift, step.get("result_action_text"), place)
-    length = whole(step.get("episode_length"), "episode length", place)
-    folders = [source / above for above in file.parents]  # image_path begins with the subset's folder
-    screen = picture(step.get("image_path"), folders, place, beside=folders[:1])
-    positions, texts, kinds = (_decoded(step, f"ui_{what}", place) for what in ("positions", "text", "types"))
-    boxes = annotated(positions, texts, kinds, place, size=(screen.shape[0], screen.shape[1]))
-    names = step.get("episode_id"), step.get("step_id")
-    return record(*names, length, step.get("instruction"), fields, screen, boxes, place)
+    recorded = check_aitw(action_type, touch, lift, text, location)
+    length = check_nonnegative_int(step.get("episode_length"), "episode length", location)
+    folders = [source / parent for parent in file.parents]  # image_path begins with the subset's folder
+    pixels = find_image(step.get("image_path"), folders, location, basename_folders=folders[:1])
+    boxes, texts, ui_types = (
+        _decode_json(step, f"ui_{name}", location) for name in ("positions", "text", "types")
+    )
+    annotations = make_annotations(boxes, texts, ui_types, location, size=(pixels.shape[0], pixels.shape[1]))
+    ids = step.get("episode_id"), step.get("step_id")
+    return make_record(*ids, length, step.get("instruction"), recorded, pixels, annotations, location)
 
 
-def _decoded(step: dict[str, Any], key: str, place: str) -> Any:
-    """The JSON in a string; None where there is none."""
+def _decode_json(step: dict[str, Any], key: str, location: str) -> Any:
+    """The value of JSON in a string; None for a missing key."""
     if step.get(key) is None:
         return None
-    words = text(step[key], key, place)
+    text = check_text(step[key], key, location)
     try:
-        return json.loads(words)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        raise unusable(BAD_STEP, place, f"its {key} is no JSON in a string") from None
+        raise unusable_step(BAD_STEP, location, f"{key}: expected JSON in a string") from None

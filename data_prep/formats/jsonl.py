@@ -1,8 +1,9 @@
-"""Our neutral form: JSON Lines, one episode a line, pictures in files. `docs/formats.md` has an example.
+"""The neutral format: JSON Lines, one episode per line, images in files. `docs/formats.md` has an example.
 
-In: {"subset", "episode_id", "goal", "split" (optional), "steps": [{"step_id", "image", "action_type", "touch_yx",
-"lift_yx", "text", "boxes", "box_texts", "box_kinds"}]}. Points are (y, x), boxes (y, x, height, width), fractions of
-the screen. An action type is AITW's number or name. Only what an action needs must be there.
+In: {"subset", "episode_id", "goal", "split" (optional), "steps": [{"step_id", "image", "action_type",
+"touch_yx", "lift_yx", "text", "boxes", "box_texts", "box_ui_types"}]}. Points are (y, x), boxes (y, x,
+height, width), fractions of the screen. An action type is AITW's number or name. Only the fields of that
+action type are required.
 """
 
 import json
@@ -11,25 +12,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_prep.formats.reading import (
+from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
-    aitw_fields,
-    annotated,
-    cut,
-    found,
-    identity,
-    picture,
-    record,
-    refusal,
+    check_aitw,
+    failing_load,
+    find_image,
+    id_text,
+    make_annotations,
+    make_record,
+    split_into_parts,
+    step_handle,
+    unusable_step,
 )
-from data_prep.record import Found, Part, Record
+from data_prep.source import SourcePart, StepHandle, StepRecord
 from data_prep.split import LABELS
-from uivlm.actions.aitw import ACTION_TYPES
+from uivlm.actions.aitw import ACTION_TYPE_IDS
 
 
-def find(source: str) -> list[Part]:
-    """Parts of the `.jsonl` file named, or of those in the folder."""
+def find(source: str) -> list[SourcePart]:
+    """Parts of one `.jsonl` file, or of those in the folder."""
     path = Path(source)
     if path.is_file():
         folder, files = path.parent, [path]
@@ -38,73 +40,79 @@ def find(source: str) -> list[Part]:
     else:
         raise ValueError(f"there is no folder or file {source} to prepare")
     if not files:
-        raise ValueError(f"no file of {source} ends in .jsonl: write one episode a line into such a file")
-    parts = [part for file in files for part in cut(file.name, folder, list(_episodes(file)))]
+        raise ValueError(f"{source} has no .jsonl file: write one, with one episode per line")
+    parts = [part for file in files for part in split_into_parts(file.name, folder, list(_episodes(file)))]
     if not any(isinstance(item["episode"], dict) for part in parts for item in part.items):
         raise ValueError(
-            f"no line of {', '.join(map(str, files))} is a JSON object: write one episode a line"
+            f"no line of {', '.join(map(str, files))} is a JSON object: write one episode per line"
         )
     return parts
 
 
-def read(part: Part) -> Iterator[Found]:
-    """The steps of a part's lines. A line that is no episode is one step that cannot be loaded."""
+def read(part: SourcePart) -> Iterator[StepHandle]:
+    """The steps of a part's lines. A line without an episode is one unusable step."""
     for item in part.items:
         yield from _steps(
-            item["episode"], item["error"], f"line {item['line']} of {item['file']}", Path(part.where)
+            item["episode"], item["error"], f"line {item['line']} of {item['file']}", Path(part.path)
         )
 
 
 def _episodes(file: Path) -> Iterator[dict[str, Any]]:
-    """A plain item a line; one that is damaged has an error."""
+    """A JSON item per line; for a damaged line, with its error."""
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
+        for line_number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            item = {"file": file.name, "line": number, "episode": None, "error": ""}
+            item = {"file": file.name, "line": line_number, "episode": None, "error": ""}
             try:
                 yield item | {"episode": json.loads(line)}
             except (ValueError, RecursionError) as error:
-                yield item | {"error": f"it is no JSON ({error})"}
+                yield item | {"error": f"it is not JSON ({error})"}
 
 
-def _steps(episode: Any, error: str, place: str, folder: Path) -> Iterator[Found]:
-    fault = error or _fault(episode)
-    if fault:
-        name = "" if not isinstance(episode, dict) else identity(episode.get("episode_id"))
-        yield found("", name, 0, 0, None, refusal(BAD_EPISODE, place, fault))
+def _steps(episode: Any, error: str, location: str, folder: Path) -> Iterator[StepHandle]:
+    problem = error or _episode_error(episode)
+    if problem:
+        episode_id = "" if not isinstance(episode, dict) else id_text(episode.get("episode_id"))
+        yield step_handle("", episode_id, 0, 0, None, failing_load(BAD_EPISODE, location, problem))
         return
-    subset, name, steps = episode["subset"], identity(episode["episode_id"]), episode["steps"]
+    subset, episode_id, steps = episode["subset"], id_text(episode["episode_id"]), episode["steps"]
     split = LABELS.get(episode.get("split") or "")
     for i, step in enumerate(steps):
-        here = f"step {i} in {place}"
+        step_location = f"step {i} in {location}"
         if not isinstance(step, dict):
-            yield found(subset, name, i, i, split, refusal(BAD_STEP, here, "it is no object"))
+            failure = failing_load(BAD_STEP, step_location, "it must be an object")
+            yield step_handle(subset, episode_id, i, i, split, failure)
             continue
-        load = partial(_load, step, name, episode.get("goal"), len(steps), folder, here)
-        yield found(subset, name, step.get("step_id"), i, split, load)
+        load = partial(_load, step, episode_id, episode.get("goal"), len(steps), folder, step_location)
+        yield step_handle(subset, episode_id, step.get("step_id"), i, split, load)
 
 
-def _fault(episode: Any) -> str:
-    """What keeps a line from being an episode; "" for nothing."""
+def _episode_error(episode: Any) -> str:
+    """Why a line is not an episode; "" if it is one."""
     if not isinstance(episode, dict):
-        return "it is no object"
-    if not isinstance(episode.get("subset"), str) or not identity(episode["subset"]):
-        return "its subset is no text"
-    if not identity(episode.get("episode_id")):
-        return "its episode_id is no id"
+        return "it must be an object"
+    if not isinstance(episode.get("subset"), str) or not id_text(episode["subset"]):
+        return "subset: expected text"
+    if not id_text(episode.get("episode_id")):
+        return "episode_id: expected text or an integer"
     label = episode.get("split")
     if label is not None and (not isinstance(label, str) or label not in LABELS):
-        return f"its split is none of {', '.join(LABELS)}"
+        return f"split: expected one of {', '.join(LABELS)}"
     if not isinstance(episode.get("steps"), list) or not episode["steps"]:
-        return "its steps are no list of any"
+        return "steps: expected a list that is not empty"
     return ""
 
 
-def _load(step: dict[str, Any], name: str, goal: Any, length: int, folder: Path, place: str) -> Record:
-    given = step.get("action_type")
-    action_type = ACTION_TYPES.get(given, 0) if isinstance(given, str) else given  # 0 is no action of AITW
-    fields = aitw_fields(action_type, step.get("touch_yx"), step.get("lift_yx"), step.get("text"), place)
-    boxes = annotated(step.get("boxes"), step.get("box_texts"), step.get("box_kinds"), place)
-    screen = picture(step.get("image"), [folder], place)
-    return record(name, step.get("step_id"), length, goal, fields, screen, boxes, place)
+def _load(
+    step: dict[str, Any], episode_id: str, goal: Any, length: int, folder: Path, location: str
+) -> StepRecord:
+    if "box_kinds" in step:
+        raise unusable_step(BAD_STEP, location, "box_kinds: renamed to box_ui_types in release 0.2")
+    name = step.get("action_type")
+    action_type = ACTION_TYPE_IDS.get(name, 0) if isinstance(name, str) else name  # AITW has no action type 0
+    recorded = check_aitw(action_type, step.get("touch_yx"), step.get("lift_yx"), step.get("text"), location)
+    boxes = step.get("boxes"), step.get("box_texts"), step.get("box_ui_types")
+    annotations = make_annotations(*boxes, location)
+    pixels = find_image(step.get("image"), [folder], location)
+    return make_record(episode_id, step.get("step_id"), length, goal, recorded, pixels, annotations, location)

@@ -1,8 +1,9 @@
-"""Traces of our own device loop (`uivlm.trace`): folders with run.json, trace.jsonl and the screens.
+"""Traces of our own rollouts (`uivlm.rollout`): folders with run.json, trace.jsonl and screens.
 
-In: one such folder, or a folder of them at any depth. What an agent or a person ended, `complete` or `impossible`, shows how it
-is done; of other runs every step is refused. Folder names are no ids: an episode is named by its content. Unlike
-`uivlm.trace_read`, which takes a trace whole or not at all, this counts what is damaged and goes on.
+In: one such folder, or a folder of them at any depth. A run that ended as `complete` or `impossible` is a
+demonstration; the steps of any other run are rejected. An episode is named by its content, not by its
+folder. Unlike `uivlm.rollout.trace_reader`, which rejects a damaged trace as a whole, this reader counts
+the damaged steps.
 """
 
 import hashlib
@@ -12,107 +13,111 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_prep.formats.reading import (
+from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
-    NO_ACTION,
-    aitw_fields,
-    cut,
-    found,
-    only,
-    picture,
+    UNSUPPORTED_ACTION,
+    RecordedAction,
+    check_action,
+    check_text,
+    failing_load,
+    find_image,
+    make_record,
     read_json,
-    record,
-    refusal,
-    text,
-    unusable,
+    select_keys,
+    split_into_parts,
+    step_handle,
+    unusable_step,
 )
-from data_prep.record import Found, Part, Record
-from uivlm.actions.aitw import Fields, to_aitw
-from uivlm.actions.language import NotAnAction
-from uivlm.actions.told import UnknownKindError, untold
-from uivlm.episode import annotations
-from uivlm.trace_read import ENDED_WELL, ROWS, RUN
+from data_prep.source import SourcePart, StepHandle, StepRecord
+from uivlm.actions.action import InvalidAction
+from uivlm.actions.schema import SchemaError, action_from_json
+from uivlm.episodes.episode import to_annotations
+from uivlm.rollout.trace_schema import FINISHED_STATUSES, RUN_FILE, STEPS_FILE, check_version
 
-BAD_RUN = "run did not end well"
+SUBSET = "trace"
+BAD_RUN = "unfinished run"
 
 
-def find(source: str) -> list[Part]:
-    """Parts of the traces at any depth of the folder, in order of name."""
+def find(source: str) -> list[SourcePart]:
+    """Parts of the traces at any depth of the folder, sorted by name."""
     path = Path(source)
     if not path.is_dir():
         raise ValueError(f"there is no folder {source} to prepare")
-    files = sorted(file for file in path.rglob(ROWS) if file.is_file())
+    files = sorted(file for file in path.rglob(STEPS_FILE) if file.is_file())
     if not files:
-        raise ValueError(f"no trace is in {source}: one is a folder with {RUN}, {ROWS} and screens")
-    return cut("traces", path, [_trace(path, file) for file in files])
+        raise ValueError(
+            f"{source} has no trace: a trace is a folder with {RUN_FILE}, {STEPS_FILE} and screens"
+        )
+    return split_into_parts("traces", path, [_read_trace(path, file) for file in files])
 
 
-def read(part: Part) -> Iterator[Found]:
+def read(part: SourcePart) -> Iterator[StepHandle]:
     """The steps of a part's traces, in order."""
     for trace in part.items:
-        rows, name, place = trace["rows"], trace["id"], f"trace {trace['folder']}"
+        rows, episode_id, location = trace["rows"], trace["id"], f"trace {trace['folder']}"
         if trace["error"] or not rows:
-            yield found(
-                "trace", name, 0, 0, None, refusal(BAD_EPISODE, place, trace["error"] or "it has no rows")
-            )
+            failure = failing_load(BAD_EPISODE, location, trace["error"] or "it has no rows")
+            yield step_handle(SUBSET, episode_id, 0, 0, None, failure)
             continue
-        folder = Path(part.where) / trace["folder"]
+        folder = Path(part.path) / trace["folder"]
         for i, row in enumerate(rows):
-            here = f"row {i} of {place}"
+            row_location = f"row {i} of {location}"
             if not isinstance(row, dict):
-                yield found("trace", name, i, i, None, refusal(BAD_STEP, here, "it is no whole row"))
+                failure = failing_load(BAD_STEP, row_location, "it must be a complete JSON object")
+                yield step_handle(SUBSET, episode_id, i, i, None, failure)
                 continue
-            load = partial(_load, row, name, trace["run"], len(rows), folder, here)
-            yield found("trace", name, row.get("t"), i, None, load)
+            load = partial(_load, row, episode_id, trace["run"], len(rows), folder, row_location)
+            yield step_handle(SUBSET, episode_id, row.get("t"), i, None, load)
 
 
-def _trace(source: Path, file: Path) -> dict[str, Any]:
-    """A plain item; a trace that cannot be read is one, too, with its error."""
+def _read_trace(source: Path, file: Path) -> dict[str, Any]:
+    """A JSON item; for an unreadable trace, with its error."""
     folder = file.parent
     item = {"folder": folder.relative_to(source).as_posix(), "id": "", "run": {}, "rows": [], "error": ""}
     try:
-        run, rows = read_json(folder / RUN), file.read_bytes()
+        run, rows = read_json(folder / RUN_FILE), file.read_bytes()
+        check_version(run, folder / RUN_FILE)
     except (ValueError, OSError) as error:
         return item | {"error": str(error)}
     if not isinstance(run, dict):
-        return item | {"error": f"its {RUN} is no object"}
-    run = only(run, ("goal", "status", "started"))
-    told = json.dumps([run.get("started"), run.get("goal")]).encode()
-    name = hashlib.sha256(told + rows).hexdigest()[:16]
-    return item | {"id": name, "run": run, "rows": [_row(line) for line in rows.split(b"\n") if line.strip()]}
+        return item | {"error": f"{RUN_FILE}: expected an object"}
+    run = select_keys(run, ("goal", "status", "started"))
+    header = json.dumps([run.get("started"), run.get("goal")]).encode()
+    episode_id = hashlib.sha256(header + rows).hexdigest()[:16]
+    parsed = [_parse_row(line) for line in rows.split(b"\n") if line.strip()]
+    return item | {"id": episode_id, "run": run, "rows": parsed}
 
 
-def _row(line: bytes) -> Any:
-    """What is read of a row; None for a broken one, as a killed run may leave at the end."""
+def _parse_row(line: bytes) -> Any:
+    """The used keys of a row; None for an incomplete row, such as the last one of a killed run."""
     try:
-        return only(json.loads(line), ("t", "screen", "action"))
+        return select_keys(json.loads(line), ("t", "screen", "action"))
     except (ValueError, RecursionError):
         return None
 
 
 def _load(
-    row: dict[str, Any], name: str, run: dict[str, Any], length: int, folder: Path, place: str
-) -> Record:
-    if run.get("status") not in ENDED_WELL:
-        status = text(run.get("status"), "run's status", place)
-        raise unusable(BAD_RUN, place, f"its run ended as {status[:40]!a}, not complete or impossible")
-    fields = _fields(row.get("action"), place)
-    screen = picture(row.get("screen"), [folder], place)
-    return record(name, row.get("t"), length, run.get("goal"), fields, screen, annotations(()), place)
+    row: dict[str, Any], episode_id: str, run: dict[str, Any], length: int, folder: Path, location: str
+) -> StepRecord:
+    if run.get("status") not in FINISHED_STATUSES:
+        status = check_text(run.get("status"), "status of the run", location)
+        raise unusable_step(
+            BAD_RUN, location, f"status of the run: got {status[:40]!a}; expected complete or impossible"
+        )
+    recorded = _check_action(row.get("action"), location)
+    pixels = find_image(row.get("screen"), [folder], location)
+    ids, goal = (episode_id, row.get("t")), run.get("goal")
+    return make_record(*ids, length, goal, recorded, pixels, to_annotations(()), location)
 
 
-def _fields(told: Any, place: str) -> Fields:
-    """AITW's fields of an action that a trace tells."""
-    if told is None:
-        raise unusable(NO_ACTION, place, "nothing was decided")
+def _check_action(content: Any, location: str) -> RecordedAction:
+    if content is None:
+        raise unusable_step(UNSUPPORTED_ACTION, location, "the agent made no decision")
     try:
-        action = untold(told)
-    except UnknownKindError as error:
-        raise unusable(NO_ACTION, place, str(error)) from None
-    except ValueError as error:
-        raise unusable(BAD_STEP, place, str(error)) from None
-    if isinstance(action, NotAnAction):
-        raise unusable(NO_ACTION, place, "what was said is no action")
-    action_type, touch, lift, typed = to_aitw(action)
-    return aitw_fields(action_type, [*touch], [*lift], typed, place)
+        action = action_from_json(content)
+    except SchemaError as error:
+        raise unusable_step(UNSUPPORTED_ACTION, location, str(error)) from None
+    if isinstance(action, InvalidAction):
+        raise unusable_step(UNSUPPORTED_ACTION, location, "the output of the agent is not an action")
+    return check_action(action, location)

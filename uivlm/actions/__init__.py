@@ -1,1 +1,1 @@
-"""What can be done on a phone: actions, their words, their gestures."""
+"""What can be done on a phone: actions, their text, their gestures."""

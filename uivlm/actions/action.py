@@ -3,7 +3,7 @@
 Coordinates are fractions of the screen, y before x, origin at the top left (as AITW's `results/yx_touch`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ TAP_DISTANCE = np.float32(0.04)  # AITW action_matching: touch and lift this clo
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place on the screen: fractions of its height (y) and width (x), each in [0, 1]."""
+    """A position on the screen: fractions of its height (y) and width (x), each in [0, 1]."""
 
     y: float
     x: float
@@ -25,30 +25,44 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Tap:
     at: Point
+    type: Literal["tap"] = field(default="tap", kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Swipe:
     start: Point  # where the finger touches
     end: Point  # where it lifts
+    type: Literal["swipe"] = field(default="swipe", kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
     text: str  # sent to the focused field; no focusing tap, no enter
+    type: Literal["type"] = field(default="type", kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Press:
     key: Key
+    type: Literal["press"] = field(default="press", kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
     status: Status
+    type: Literal["finish"] = field(default="finish", kw_only=True, repr=False)
 
 
 Action = Tap | Swipe | Type | Press | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidAction:
+    """Text that does not parse as an action: wrong in evaluation, never executed on a device."""
+
+    text: str
+    reason: str
+    type: Literal["invalid"] = field(default="invalid", kw_only=True, repr=False)
 
 
 def is_tap(touch: Point, lift: Point) -> bool:
@@ -58,5 +72,5 @@ def is_tap(touch: Point, lift: Point) -> bool:
 
 
 def dual_point(touch: Point, lift: Point) -> Tap | Swipe:
-    """AITW's DUAL_POINT as the gesture it is: a tap at the touch point, or a swipe."""
+    """AITW's DUAL_POINT as an action: a tap at the touch point, or a swipe."""
     return Tap(touch) if is_tap(touch, lift) else Swipe(touch, lift)

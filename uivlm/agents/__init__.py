@@ -1,1 +1,1 @@
-"""Minds behind one protocol: reset, then act on a history."""
+"""Agents behind one protocol: reset, then act on a history."""

@@ -1,50 +1,38 @@
-"""What every agent is: reset before an episode, then one decision for each history."""
+"""The agent protocols: reset before an episode, then one decision for each history."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from uivlm.actions.action import Action
-from uivlm.actions.language import NotAnAction
-from uivlm.episode import History
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What an agent decided: the action (or why its words are none), the words it said, its confidence."""
-
-    action: Action | NotAnAction
-    words: str
-    confidence: float | None = None  # [0, 1]
-    kind_confidence: float | None = None  # of its kind alone
+from uivlm.actions.decision import Decision
+from uivlm.episodes.episode import History
 
 
 class Agent(Protocol):
     def reset(self) -> None:
-        """Called before each episode: forget whatever was planned."""
+        """Called before each episode: discard any plan."""
 
     def act(self, history: History) -> Decision:
         """One decision for the screen in `history.screen`."""
 
 
 @runtime_checkable
-class SideBySide(Agent, Protocol):
-    """An agent that keeps nothing between steps, so that it may answer several conversations at once."""
+class BatchAgent(Agent, Protocol):
+    """An agent without state between steps: it can decide for several histories at once."""
 
-    def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        """One decision for each, the same as from `act`."""
+    def act_batch(self, histories: Sequence[History]) -> list[Decision]:
+        """One decision for each history, the same as from `act`."""
 
-    def forget(self) -> None:
-        """What is said next depends to the last bit on nothing that was asked before."""
+    def reset_cache(self) -> None:
+        """Afterwards decisions are bit-equal to those of a new agent."""
 
 
 @runtime_checkable
-class Ranking(Agent, Protocol):
-    """An agent that can tell what else it might have done."""
+class RankingAgent(Agent, Protocol):
+    """An agent that can return alternatives to its decision."""
 
-    def rank(self, history: History, most: int) -> list[Decision]:
-        """The likeliest decisions, from the likeliest on."""
+    def top_k(self, history: History, k: int) -> list[Decision]:
+        """At most `k` decisions in order of decreasing confidence."""
 
 
 class AgentError(RuntimeError):
-    """The agent cannot decide: out of reach, or failed. The text says what to do."""
+    """The agent failed or cannot be reached. The message names the remedy."""

@@ -1,11 +1,10 @@
-"""The history-aware VLM as an agent: the whole history goes into every prompt, nothing else decides."""
+"""The history-aware VLM as an agent: the whole history goes into every prompt, and nothing else decides."""
 
 from collections.abc import Sequence
 
-from uivlm.agents.agent import Decision
-from uivlm.episode import History
-from uivlm.inference.answer import Answer, Engine
-from uivlm.inference.predict import Predictor
+from uivlm.actions.decision import Decision
+from uivlm.episodes.episode import History
+from uivlm.inference.engine import Engine, TorchEngine
 
 
 class VlmAgent:
@@ -13,29 +12,25 @@ class VlmAgent:
         self.engine = engine
 
     def reset(self) -> None:
-        pass  # there is no plan to forget; what is kept changes the cost alone
+        pass  # it has no plan to discard, and its caches change only the cost
 
     def act(self, history: History) -> Decision:
-        return self.act_all([history])[0]
+        return self.act_batch([history])[0]
 
-    def act_all(self, histories: Sequence[History]) -> list[Decision]:
-        return [_decision(answer) for answer in self.engine.predict_all(histories)]
+    def act_batch(self, histories: Sequence[History]) -> list[Decision]:
+        return self.engine.predict_batch(histories)
 
-    def forget(self) -> None:
-        self.engine.forget()
+    def reset_cache(self) -> None:
+        self.engine.reset_cache()
 
 
 class RankingVlmAgent(VlmAgent):
-    """On the project's own engine, which can tell what else might have been done."""
+    """On the native engine, which can also return the k most probable decisions."""
 
-    engine: Predictor
+    engine: TorchEngine
 
-    def __init__(self, engine: Predictor) -> None:
+    def __init__(self, engine: TorchEngine) -> None:
         super().__init__(engine)
 
-    def rank(self, history: History, most: int) -> list[Decision]:
-        return [_decision(answer) for answer in self.engine.rank(history, most)]
-
-
-def _decision(answer: Answer) -> Decision:
-    return Decision(answer.action, answer.words, answer.chance, answer.kind)
+    def top_k(self, history: History, k: int) -> list[Decision]:
+        return self.engine.top_k(history, k)

@@ -1,1 +1,1 @@
-"""A page on this machine to watch runs on a phone, to steer them, and to show how it is done."""
+"""A local web page to watch, supervise and record runs on a phone."""

@@ -1,65 +1,65 @@
-// The page: what the console tells is shown, what the person wants is posted. All texts of others go through textContent.
+// The page: shows the console's state and posts the person's commands. Every foreign text goes through textContent.
 
-import { draw, showPicture } from "/draw.js";
+import { draw, showImage } from "/draw.js";
 import { pointing } from "/point.js";
 import { replaying } from "/replay.js";
 
 const $ = id => document.getElementById(id);
 const TOKEN = document.querySelector("meta[name=token]").content;
-const ARMED_MS = 400; // a gesture is shown so long before it can be confirmed: nobody confirms by a double click what was not seen
+const ARMED_MS = 400; // before a drawn gesture can be confirmed, so that a double click cannot confirm the next one
 
-const STATES = {
+const PHASES = {
   idle: "Nothing is running.",
-  looking: "Looking at the phone.",
-  thinking: "The agent decides.",
-  next: "This is done next, unless you say otherwise.",
-  asking: "Waiting for you: confirm or deny what is next.",
-  acting: "The gesture is being done.",
-  "by hand": "You have the phone: act on its screen, then hand it back.",
-  recording: "Recording: what you do on the screen is the demonstration.",
+  looking: "Taking a screenshot.",
+  thinking: "The agent is deciding.",
+  preview: "This gesture is next, unless you deny it.",
+  confirming: "Waiting for you: confirm or deny the next gesture.",
+  acting: "Performing the gesture.",
+  human_control: "You have the phone: act on its screen, then hand it back.",
+  recording: "Recording: your gestures on the screen are the demonstration.",
 };
 const OVERLAY = $("frame").querySelector("svg");
-const QUIET = ["looking", "thinking", "acting"]; // not worth reading out
+const QUIET = ["looking", "thinking", "acting"]; // not announced
 
-let view = null; // as the console told it last
-let onScreen = 0; // the number of the screen that is really seen
-let arming = 0, armed = 0; // the number of the gesture that is drawn, and of the one that may be confirmed
+let view = null; // the last state
+let screenId = 0; // of the loaded screen
+let drawnId = 0, armedId = 0; // requests: the drawn gesture, and the one that can be confirmed
 
-// -- shown --------------------------------------------------------------------------------------------------------------
+// -- display ------------------------------------------------------------------------------------------------------------
 
 function show() {
-  const { phase, next } = view;
-  const mine = ["by hand", "recording"].includes(phase);
-  const asked = ["next", "asking"].includes(phase) && next;
-  const help = asked && !next.gesture;
+  const { phase, pending } = view;
+  const mine = ["human_control", "recording"].includes(phase);
+  const asked = ["preview", "confirming"].includes(phase) && pending;
+  const help = asked && !pending.gesture;
 
   if (mine && $("pad").hidden && view.screen) draw(OVERLAY, null, view.screen);
-  tell(sentence());
+  announce(sentence());
   set("begin", phase === "idle");
   set("pursued", phase !== "idle");
   $("pursued").lastElementChild.textContent = view.goal;
-  if (phase !== "idle") $("wait_each").checked = view.step_mode;
-  set("next", Boolean(next));
+  if (phase !== "idle") $("step_mode").checked = view.step_mode;
+  set("next", Boolean(pending));
   set("steer", phase !== "idle" && phase !== "recording");
   set("mine", mine);
   set("pad", mine);
   set("pad-help", mine);
   set("finish", phase === "recording");
   set("stop", phase !== "idle");
-  set("look", !agentHas());
-  if (next) showNext(next);
+  set("refresh", !agentHas());
+  if (pending) showPending(pending);
 
   $("confirm").textContent = help ? "Look again" : "Confirm";
   $("deny").textContent = help ? "End the run" : "Deny";
-  const open = asked && !view.stopping && armed === next.number && onScreen === view.screen?.number;
+  const open = asked && !view.stopping && armedId === pending.request_id && screenId === view.screen?.id;
   able("confirm", open);
   able("deny", asked && !view.stopping);
-  able("take_over", agentHas() && !view.taking && !view.stopping);
-  able("hand_back", phase === "by hand" && !view.stopping);
+  able("take_over", agentHas() && !view.takeover_requested && !view.stopping);
+  able("hand_back", phase === "human_control" && !view.stopping);
   able("stop", !view.stopping);
   for (const id of ["back", "home", "enter", "complete", "impossible"]) able(id, mine && !view.stopping);
 
-  if (!document.activeElement.checkVisibility()) $("state").focus(); // what had it is hidden now
+  if (!document.activeElement.checkVisibility()) $("state").focus(); // the focused element is hidden now
   showScreen();
   showSteps();
 }
@@ -73,35 +73,38 @@ function able(id, on) {
 }
 
 function agentHas() {
-  return !["idle", "by hand", "recording"].includes(view.phase);
+  return !["idle", "human_control", "recording"].includes(view.phase);
 }
 
 function sentence() {
-  if (view.stopping) return "Stopping: nothing more is begun.";
-  if (view.taking) return "You get the phone before the next gesture.";
-  if (view.phase === "idle" && view.status) return view.message.startsWith(view.status) ? `Ended: ${view.message}.` : `Ended, ${view.status}: ${view.message}.`;
-  if (view.phase === "asking" && !view.next?.gesture) return "Waiting for you: the run cannot go on.";
-  return STATES[view.phase];
+  if (view.stopping) return "Stopping: no further gesture is performed.";
+  if (view.takeover_requested) return "You get the phone before the next gesture.";
+  if (view.phase === "idle" && view.status) {
+    return view.message.startsWith(view.status) ? `Ended: ${view.message}.` : `Ended, ${view.status}: ${view.message}.`;
+  }
+  if (view.phase === "confirming" && !view.pending?.gesture) return "Waiting for you: the run cannot continue.";
+  return PHASES[view.phase];
 }
 
-function tell(words) {
-  if ($("state").textContent === words) return;
-  $("state").textContent = words;
-  if (view && !QUIET.includes(view.phase)) $("said").textContent = words;
+function announce(text) {
+  if ($("state").textContent === text) return;
+  $("state").textContent = text;
+  if (view && !QUIET.includes(view.phase)) $("announcement").textContent = text;
 }
 
-function showNext(next) {
-  put($("what"), next.gesture ? next.what : "Nothing can be done.");
-  const ofKind = next.kind_confidence === null ? "" : `, ${next.kind_confidence.toFixed(2)} of its kind`;
-  const sure = next.confidence === null ? "" : ` · confidence ${next.confidence.toFixed(2)}${ofKind}`;
-  put($("sure"), next.words ? `The agent said: ${next.words}${sure}` : "");
-  const reasons = next.reasons.map(reason => `You are asked because ${reason}.`);
+function showPending(pending) {
+  setText($("description"), pending.gesture ? pending.description : "No gesture is possible.");
+  const type = pending.action_type_confidence === null ? "" : ` (action type ${pending.action_type_confidence.toFixed(2)})`;
+  const confidence = pending.confidence === null ? "" : ` · confidence ${pending.confidence.toFixed(2)}${type}`;
+  setText($("model-output"), pending.text ? `Model output: ${pending.text}${confidence}` : "");
+  const reasons = pending.reasons.map(reason => `Confirmation needed: ${reason}.`);
   if (JSON.stringify([...$("reasons").children].map(item => item.textContent)) === JSON.stringify(reasons)) return;
-  $("reasons").replaceChildren(...reasons.map(reason => Object.assign(document.createElement("li"), { textContent: reason })));
+  const items = reasons.map(reason => Object.assign(document.createElement("li"), { textContent: reason }));
+  $("reasons").replaceChildren(...items);
 }
 
-function put(node, words) {
-  if (node.textContent !== words) node.textContent = words;
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
 
 async function showScreen() {
@@ -109,27 +112,27 @@ async function showScreen() {
   set("frame", Boolean(screen));
   set("no-screen", !screen);
   if (!screen) {
-    onScreen = 0;
+    screenId = 0;
     return;
   }
-  if (onScreen !== screen.number) {
+  if (screenId !== screen.id) {
     try {
-      if (!await showPicture($("frame"), `/screen/${screen.number}`, "The phone's screen")) return;
+      if (!await showImage($("frame"), `/screens/${screen.id}`, "The phone's screen")) return;
     } catch {
-      return; // it has changed since: the next view names another
+      return; // it has changed: the next state names another
     }
-    onScreen = screen.number;
+    screenId = screen.id;
     draw(OVERLAY, null, screen);
   }
-  if (view.screen?.number !== onScreen || !$("pad").hidden) return; // over a pad the finger itself is drawn
-  draw(OVERLAY, view.next?.gesture ?? null, screen);
-  if (view.next && arming !== view.next.number) arm(view.next.number);
+  if (view.screen?.id !== screenId || !$("pad").hidden) return; // the pad draws the person's gesture
+  draw(OVERLAY, view.pending?.gesture ?? null, screen);
+  if (view.pending && drawnId !== view.pending.request_id) arm(view.pending.request_id);
 }
 
-function arm(number) {
-  arming = number;
+function arm(requestId) {
+  drawnId = requestId;
   setTimeout(() => {
-    armed = number;
+    armedId = requestId;
     show();
   }, ARMED_MS);
 }
@@ -147,71 +150,76 @@ function stepItem(step, t) {
   const frame = Object.assign(document.createElement("div"), { className: "frame" });
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("aria-hidden", "true");
-  frame.append(Object.assign(new Image(), { src: `/steps/${encodeURIComponent(view.trace)}/${t}`, alt: `Screen of step ${t + 1}` }), svg);
+  const src = `/steps/${encodeURIComponent(view.trace)}/${t}`;
+  frame.append(Object.assign(new Image(), { src, alt: `Screen of step ${t + 1}` }), svg);
   draw(svg, step.gesture, step);
-  const sure = step.confidence === null ? "" : ` · confidence ${step.confidence.toFixed(2)}`;
-  const words = `${t + 1}. ${step.what}${step.by === "person" && view.phase !== "recording" ? " · by you" : ""}${sure}`;
-  item.append(frame, Object.assign(document.createElement("p"), { textContent: words }));
+  const confidence = step.confidence === null ? "" : ` · confidence ${step.confidence.toFixed(2)}`;
+  const byYou = step.actor === "human" && view.phase !== "recording" ? " · by you" : "";
+  const textContent = `${t + 1}. ${step.description}${byYou}${confidence}`;
+  item.append(frame, Object.assign(document.createElement("p"), { textContent }));
   return item;
 }
 
-// -- wanted -------------------------------------------------------------------------------------------------------------
+// -- commands -----------------------------------------------------------------------------------------------------------
 
-async function post(deed, told = {}) {
+async function post(type, args = {}) {
+  const headers = { "content-type": "application/json", "x-console-token": TOKEN };
   try {
-    const answer = await fetch(`/do/${deed}`, {
-      method: "POST", headers: { "content-type": "application/json", "x-console-token": TOKEN }, body: JSON.stringify(told),
-    });
-    wrong(answer.ok ? "" : await answer.text());
-    return answer.ok;
+    const response = await fetch("/commands", { method: "POST", headers, body: JSON.stringify({ type, ...args }) });
+    wrong(response.ok ? "" : await response.text());
+    return response.ok;
   } catch {
-    wrong("the console does not answer: is it still running?");
+    wrong("the console does not respond: is it still running?");
     return false;
   }
 }
 
-function wrong(words) {
-  $("wrong").hidden = !words;
-  $("wrong").firstElementChild.textContent = words && `${words[0].toUpperCase()}${words.slice(1)}.`;
+function wrong(message) {
+  $("wrong").hidden = !message;
+  $("wrong").firstElementChild.textContent = message && `${message[0].toUpperCase()}${message.slice(1)}.`;
 }
 
-/** A button that is dimmed keeps its focus, and does nothing. */
-function press(id, told) {
-  $(id).addEventListener("click", () => $(id).ariaDisabled !== "true" && told());
+/** A disabled button keeps its focus and does nothing. */
+function onPress(id, action) {
+  $(id).addEventListener("click", () => $(id).ariaDisabled !== "true" && action());
 }
 
 $("begin").addEventListener("submit", event => {
   event.preventDefault();
-  post("start", { goal: $("goal").value, step_mode: $("wait_each").checked });
+  post("start", { goal: $("goal").value, step_mode: $("step_mode").checked });
 });
-press("dismiss", () => {
+onPress("dismiss", () => {
   wrong("");
   $("state").focus();
 });
-press("record", () => $("begin").reportValidity() && post("record", { goal: $("goal").value }));
-$("wait_each").addEventListener("change", () => view?.phase !== "idle" && post("wait_each", { on: $("wait_each").checked }));
-for (const id of ["confirm", "deny"]) press(id, () => post(id, { number: view.next.number }));
-for (const id of ["take_over", "hand_back", "stop", "look"]) press(id, () => post(id));
-for (const id of ["back", "home", "enter"]) press(id, () => post("press", { screen: onScreen, key: id }));
-for (const id of ["complete", "impossible"]) press(id, () => post("finish", { status: id }));
+onPress("record", () => $("begin").reportValidity() && post("record", { goal: $("goal").value }));
+$("step_mode").addEventListener("change", () => view?.phase !== "idle" && post("set_step_mode", { on: $("step_mode").checked }));
+for (const id of ["confirm", "deny"]) onPress(id, () => post(id, { request_id: view.pending.request_id }));
+for (const id of ["take_over", "hand_back", "stop", "refresh"]) onPress(id, () => post(id));
+for (const id of ["back", "home", "enter"]) onPress(id, () => post("press", { screen_id: screenId, key: id }));
+for (const id of ["complete", "impossible"]) onPress(id, () => post("finish", { status: id }));
 $("typing").addEventListener("submit", async event => {
   event.preventDefault();
-  if (await post("type", { screen: onScreen, text: $("text").value })) $("text").value = "";
+  if (await post("type", { screen_id: screenId, text: $("text").value })) $("text").value = "";
 });
 document.addEventListener("keydown", event => {
   if (event.key === "Escape" && view && agentHas() && !view.stopping) post("stop");
 });
-const touchable = () => (view?.screen && view.screen.number === onScreen && !$("pad").hidden && !view.stopping ? view.screen : null);
-pointing($("pad"), OVERLAY, touchable, (touch, lift) => post("gesture", { screen: onScreen, touch, lift }));
+const touchable = () => {
+  const ready = view?.screen && view.screen.id === screenId && !$("pad").hidden && !view.stopping;
+  return ready ? view.screen : null;
+};
+pointing($("pad"), OVERLAY, touchable, (touch, lift) => post("touch", { screen_id: screenId, touch, lift }));
 
-// -- begun --------------------------------------------------------------------------------------------------------------
+// -- start --------------------------------------------------------------------------------------------------------------
 
-const refresh = replaying(wrong);
+const refreshTraces = replaying(wrong);
 const events = new EventSource("/events");
 events.addEventListener("message", event => {
   const before = view;
   view = JSON.parse(event.data);
   show();
-  if (before && view.status && (before.trace !== view.trace || before.status !== view.status)) refresh(); // one more has ended
+  const ended = before && view.status && (before.trace !== view.trace || before.status !== view.status);
+  if (ended) refreshTraces();
 });
-events.addEventListener("error", () => tell("The console does not answer: is it still running?"));
+events.addEventListener("error", () => announce("The console does not respond: is it still running?"));

@@ -1,12 +1,12 @@
-// The person's finger: mouse, touch or keys on the pad over a screen in; touch and lift as fractions [y, x] out.
+// Input on the pad over a screen by mouse, touch or keys. Output: touch and lift points as fractions [y, x].
 
 import { draw, make } from "/draw.js";
 
-const STEP = 0.02, LEAP = 0.1; // of the screen, a press of an arrow
+const STEP = 0.02, LARGE_STEP = 0.1; // fraction of the screen, per arrow key press
 
-/** `size()` is the screen's, or null where it cannot be touched now; `done(touch, lift)` gets each gesture. */
+/** `size()` returns the screen's size, or null while it cannot be touched; `done(touch, lift)` receives each gesture. */
 export function pointing(pad, svg, size, done) {
-  let from = null; // where a finger went down, or a swipe by keys begins
+  let from = null; // where a touch, or a swipe by keys, begins
   let cross = [0.5, 0.5];
 
   const place = event => {
@@ -17,7 +17,7 @@ export function pointing(pad, svg, size, done) {
   const preview = to => {
     const { height, width } = size();
     const pixel = ([y, x]) => [x * width, y * height];
-    draw(svg, { kind: "Touch", path: [pixel(from ?? to), pixel(to)] }, { height, width }, true);
+    draw(svg, { type: "touch", points: [pixel(from ?? to), pixel(to)] }, { height, width }, true);
   };
   const drop = () => {
     from = null;
@@ -39,12 +39,12 @@ export function pointing(pad, svg, size, done) {
     if (size()) done(touch, place(event));
   });
   pad.addEventListener("pointercancel", drop);
-  // Else a browser takes a fast swipe for a fling, and the next tap, which may be for Stop, for the end of it.
+  // Otherwise a browser treats a fast swipe as a fling, and the next tap, which may be on Stop, as its end.
   pad.addEventListener("touchstart", event => event.preventDefault(), { passive: false });
 
   pad.addEventListener("keydown", event => {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const far = event.shiftKey ? LEAP : STEP;
+    const far = event.shiftKey ? LARGE_STEP : STEP;
     if (!size() || event.ctrlKey || event.altKey || event.metaKey) return;
     if (event.key in moves) {
       cross = cross.map((value, i) => Math.min(Math.max(value + far * moves[event.key][i], 0), 1));
@@ -74,6 +74,6 @@ export function pointing(pad, svg, size, done) {
     for (const name of ["halo", "mark"]) {
       svg.append(make("path", { d: `M${x - arm} ${y}H${x + arm}M${x} ${y - arm}V${y + arm}`, class: name, "stroke-width": arm / (name === "halo" ? 3 : 6) }));
     }
-    pad.setAttribute("aria-label", `The phone's screen, to touch: at ${Math.round(100 * cross[0])} down, ${Math.round(100 * cross[1])} across, in hundredths`);
+    pad.setAttribute("aria-label", `The phone's screen, to touch: ${Math.round(100 * cross[0])} percent down, ${Math.round(100 * cross[1])} percent across`);
   }
 }

@@ -1,7 +1,8 @@
-"""One phone, and what is on it: nothing, a run that a person steers, or a demonstration. The page's buttons in, a View out.
+"""One phone and its activity: none, a supervised run, or a demonstration. Commands of the page in, a
+ConsoleState out.
 
-A run has a thread of its own, which stands still while the person has the phone; what the person does on the screen is done in
-the thread that asks for it. So one thread at a time touches the phone.
+A run has its own thread, which waits while the person has the phone. A person's gesture is performed in the
+thread of its request. So one thread at a time uses the phone.
 """
 
 import logging
@@ -14,220 +15,228 @@ from pathlib import Path
 from typing import Literal
 
 from uivlm.actions.action import Action, Status
-from uivlm.actions.gesture import gesture
+from uivlm.actions.gesture import to_gesture
 from uivlm.agents.agent import Agent
-from uivlm.console.demonstration import Demonstration
-from uivlm.console.steered import NotNowError, Pace, Steered
-from uivlm.console.view import Board, Phase, View
+from uivlm.console.recording import Recording
+from uivlm.console.state import ConsoleState, Phase, StateStore
+from uivlm.console.supervised_run import ConfirmationTiming, InvalidStateError, SupervisedRun
 from uivlm.devices.device import Device, DeviceError
-from uivlm.episode import Step
-from uivlm.loop import Unseen, run_episode
-from uivlm.safety.guard import Guard
-from uivlm.safety.person import Nobody
+from uivlm.episodes.episode import Step
+from uivlm.rollout.loop import run_episode
+from uivlm.rollout.trace_schema import Actor
+from uivlm.rollout.trace_writer import TraceWriter
+from uivlm.safety.guard import Guard, inspectable_device
 from uivlm.safety.policy import Policy
-from uivlm.safety.secret import open_secrets, without
-from uivlm.safety.veil import Veil
-from uivlm.trace import Trace
-from uivlm.trace_read import By
+from uivlm.safety.redaction import MaskSecrets, RedactingDevice
+from uivlm.safety.secrets import Secrets, mask_secrets
 
 log = logging.getLogger(__name__)
 
-CLOSE_S = 10.0  # for a run to end when the console does
+CLOSE_TIMEOUT_S = 10.0  # in which a run ends when the console closes
 
 
 class Session:
-    """Every method may be called from any thread. Raises NotNowError, DeviceError, and ValueError for what is no input."""
+    """Thread-safe. Methods raise InvalidStateError, DeviceError, and ValueError for invalid input."""
 
     def __init__(
-        self, agent: Agent, device: Device, policy: Policy, traces: Path, pace: Pace | None = None
+        self,
+        agent: Agent,
+        device: Device,
+        policy: Policy,
+        secrets: Secrets,
+        trace_dir: Path,
+        timing: ConfirmationTiming | None = None,
     ) -> None:
-        Guard(device, policy, Nobody(), Unseen())  # rules that cannot be kept on this phone are known at once
-        self.agent, self.device, self.policy, self.traces = agent, device, policy, traces
-        self.pace = pace or Pace()
-        self.hand = Veil(device, open_secrets(policy))
-        self.board = Board()
+        inspectable_device(device, policy)  # raises at once if this phone cannot support the policy
+        self.agent, self.device, self.policy, self.secrets = agent, device, policy, secrets
+        self.trace_dir = trace_dir
+        self.timing = timing or ConfirmationTiming()
+        self.redacting_device = RedactingDevice(device, secrets)
+        self.store = StateStore()
         self.closed = False
-        self._on: Steered | Demonstration | None = None
+        self._current: SupervisedRun | Recording | None = None
         self._thread: threading.Thread | None = None
-        self._touching = (
-            threading.Lock()
-        )  # held while a person's wish is done on the phone; before board.changed
+        self._device_lock = threading.Lock()  # held during a person's request; acquired before store.changed
 
     @property
-    def view(self) -> View:
-        return self.board.view
+    def state(self) -> ConsoleState:
+        return self.store.state
 
-    # -- a run ---------------------------------------------------------------------------------------------------
+    # -- a run -----------------------------------------------------------------------------------------------
 
     def start(self, goal: str, step_mode: bool) -> None:
         """Pursue a goal with the agent."""
-        with self._alone():
-            goal, trace = self._begin(goal, "agent")
-            run = self._on = Steered(self.board, trace, self.hand.secrets, self.pace)
-            self.board.show(phase="looking", step_mode=step_mode)
-            self._thread = threading.Thread(target=self._pursue, args=(goal, run), name="run", daemon=True)
+        with self._exclusive_device():
+            goal, trace = self._begin_trace(goal, "agent")
+            run = self._current = SupervisedRun(self.store, self.timing)
+            self.store.update(phase="looking", step_mode=step_mode)
+            self._thread = threading.Thread(
+                target=self._run_agent, args=(goal, run, trace), name="run", daemon=True
+            )
             self._thread.start()
 
-    def confirm(self, number: int, given: Literal["yes", "no"]) -> None:
-        """Do what is next, or do not and end the run: if that is still the gesture of this number."""
-        with self.board.changed:
-            self._run().confirm(number, given)
+    def confirm(self, request_id: int, answer: Literal["yes", "no"]) -> None:
+        """Perform the pending gesture, or end the run, if it still is the one of this request."""
+        with self.store.changed:
+            self._current_run().confirm(request_id, answer)
 
-    def wait_each(self, on: bool) -> None:
-        """From now on every gesture waits for the person, or not."""
-        self.board.show(step_mode=on)
+    def set_step_mode(self, on: bool) -> None:
+        """From now on every gesture needs confirmation, or not."""
+        self.store.update(step_mode=on)
 
     def take_over(self) -> None:
-        """Before the next gesture of the agent the person gets the phone."""
-        with self.board.changed:
-            self._run().take_over()
+        """Give the person the phone before the agent's next gesture."""
+        with self.store.changed:
+            self._current_run().take_over()
 
     def hand_back(self) -> None:
-        with self._alone(), self.board.changed:
-            run = self._run()
-            self._is("by hand", otherwise="the agent has the phone already")
+        with self._exclusive_device(), self.store.changed:
+            run = self._current_run()
+            self._require_phase("human_control", message="the agent already has the phone")
             run.hand_back()
 
-    def _run(self) -> Steered:
-        if not isinstance(self._on, Steered):
-            raise NotNowError("no agent has the phone: start a run first")
-        return self._on
+    def _current_run(self) -> SupervisedRun:
+        if not isinstance(self._current, SupervisedRun):
+            raise InvalidStateError("no agent has the phone: start a run first")
+        return self._current
 
-    def _pursue(self, goal: str, run: Steered) -> None:
+    def _run_agent(self, goal: str, run: SupervisedRun, trace: TraceWriter) -> None:
         """In the run's thread."""
+        observers = (MaskSecrets(trace, self.secrets), MaskSecrets(run, self.secrets))
         try:
-            guard = Guard(self.device, self.policy, run, run)
-            outcome = run_episode(self.agent, guard, goal, self.policy.max_steps, guard)
+            guard = Guard(self.device, self.policy, self.secrets, run)
+            outcome = run_episode(self.agent, guard, goal, self.policy.max_steps, observers)
             status, message = str(outcome.status), outcome.message
-        except (
-            Exception
-        ) as error:  # of the agent, the phone's driver, the disk: told, and the console goes on
+        except Exception as error:  # of the agent, the phone's driver or the disk: the console survives it
             log.exception("the run has crashed")
             status, message = "crashed", f"{type(error).__name__}: {error}"
-        with self._touching, self.board.changed:  # the person's last gesture, too, has ended
-            self._on = None
-            self.board.show(
-                phase="idle", status=status, message=message, next=None, stopping=False, taking=False
-            )
+        with self._device_lock, self.store.changed:  # the person's last gesture has ended, too
+            self._current = None
+            self.store.update(
+                phase="idle", status=status, message=self.secrets.mask(message), pending=None,
+                stopping=False, takeover_requested=False,
+            )  # fmt: skip
 
-    # -- a demonstration, and the person's own gestures ----------------------------------------------------------
+    # -- a demonstration, and the person's gestures ----------------------------------------------------------
 
     def record(self, goal: str) -> None:
         """Begin a demonstration of a goal."""
-        with self._alone():
-            _, trace = self._begin(goal, "person")
-            self._on = Demonstration(self.board, trace)
-            self.board.show(phase="recording")
-            self._look()
+        with self._exclusive_device():
+            _, trace = self._begin_trace(goal, "human")
+            self._current = Recording(self.store, trace)
+            self.store.update(phase="recording")
+            self._refresh_screen()
 
-    def act(self, action: Action, number: int) -> None:
-        """A gesture on the screen of that number, as a step of the run or of the demonstration."""
-        with self._alone():
-            on, screen = self._on, self.view.screen
-            self._is("by hand", "recording", otherwise="you do not have the phone: take over first")
-            if screen is None or number != self.view.num_screens:
-                raise NotNowError("the screen has changed since: look at it again")
-            assert on is not None, "somebody has the phone"
-            shown = without(action, self.hand.secrets)  # as page, model and trace may see it
-            done, told = (gesture(one, *screen.pixels.shape[:2]) for one in (action, shown))
-            assert done is not None, "a finish is no gesture"
-            assert told is not None, "nor is it hidden"
-            began = time.perf_counter()
-            with self._surely():
-                self.hand.perform(done)
-                on.did(Step(screen, shown), told, (time.perf_counter() - began) * 1000)
-            self._look()
+    def perform(self, action: Action, screen_id: int) -> None:
+        """Perform a person's action on that screen, as a step of the run or of the demonstration."""
+        with self._exclusive_device():
+            current, screen = self._current, self.state.screen
+            self._require_phase(
+                "human_control", "recording", message="you do not have the phone: take over first"
+            )
+            if screen is None or screen_id != self.state.screen_id:
+                raise InvalidStateError("the screen has changed: look at it again")
+            assert current is not None, "in these phases something runs"
+            gesture = to_gesture(action, *screen.pixels.shape[:2])
+            assert gesture is not None, "the page cannot send a finish"
+            start = time.perf_counter()
+            with self._reporting_failures():
+                self.redacting_device.perform(gesture)
+                duration_ms = (time.perf_counter() - start) * 1000
+                step = Step(screen, mask_secrets(action, self.secrets))  # as page, model and trace see it
+                current.add_step(step, mask_secrets(gesture, self.secrets), duration_ms)
+            self._refresh_screen()
 
     def finish(self, status: Status) -> None:
-        """End the demonstration: its goal is reached, or cannot be."""
-        with self._alone(), self.board.changed:
-            self._is("recording", otherwise="no demonstration is being recorded")
-            assert isinstance(self._on, Demonstration), "that is what is recorded"
-            with self._surely():
-                self._on.finish(status)
-            self._on = None
+        """End the demonstration: its goal is reached, or is impossible."""
+        with self._exclusive_device(), self.store.changed:
+            self._require_phase("recording", message="there is no demonstration to finish")
+            assert isinstance(self._current, Recording), "the phase is recording"
+            with self._reporting_failures():
+                self._current.finish(status)
+            self._current = None
 
-    def look(self) -> None:
+    def refresh_screen(self) -> None:
         """Show the phone as it is now."""
-        with self._alone():
-            self._is("idle", "by hand", "recording", otherwise="the agent has the phone, and looks itself")
-            self._look()
+        with self._exclusive_device():
+            self._require_phase("idle", "human_control", "recording", message="the agent has the phone")
+            self._refresh_screen()
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """A run ends within a step, without another gesture; a demonstration ends, and is none."""
-        with self.board.changed:
-            if self._on is None:
-                raise NotNowError("nothing is running: there is nothing to stop")
-            self.board.show(stopping=True)  # from here on no gesture of the person's begins
-        with self._touching, self.board.changed:  # one that has begun is done
-            if self._on is not None:
-                self._on.stop()
-            if isinstance(self._on, Demonstration):
-                self._on = None
+        """End the run within a step, without another gesture; or end the demonstration without a result."""
+        with self.store.changed:
+            if self._current is None:
+                raise InvalidStateError("nothing is running")
+            self.store.update(stopping=True)  # from here on no gesture of the person starts
+        with self._device_lock, self.store.changed:  # one that has started is completed
+            if self._current is not None:
+                self._current.stop()
+            if isinstance(self._current, Recording):
+                self._current = None
 
     def close(self) -> None:
-        """End what is on; nothing begins any more."""
-        with self._touching:
+        """End the current activity; nothing can start any more."""
+        with self._device_lock:
             self.closed = True
-        with suppress(NotNowError):
+        with suppress(InvalidStateError):
             self.stop()
         if self._thread is not None:
-            self._thread.join(CLOSE_S)
+            self._thread.join(CLOSE_TIMEOUT_S)
 
-    # -- within --------------------------------------------------------------------------------------------------
+    # -- within ----------------------------------------------------------------------------------------------
 
-    def _begin(self, goal: str, by: By) -> tuple[str, Trace]:
-        """The goal as everybody may see it, and its trace."""
+    def _begin_trace(self, goal: str, actor: Actor) -> tuple[str, TraceWriter]:
+        """The goal without secrets, and its trace."""
         if self.closed:
-            raise NotNowError("the console is closing")
-        if self._on is not None:
-            raise NotNowError("this phone is busy with another goal: stop that first, or wait for its end")
-        goal = self.hand.secrets.hidden(goal)
-        trace = Trace(_new_folder(self.traces), goal, by=by)
-        self.board.show(
-            goal=goal, status="", message="", trace=trace.folder.name, screen=None, next=None, steps=()
+            raise InvalidStateError("the console is closing")
+        if self._current is not None:
+            raise InvalidStateError("this phone is busy with another goal: stop it, or wait until it ends")
+        goal = self.secrets.mask(goal)
+        trace = TraceWriter(_new_trace_dir(self.trace_dir), goal, actor=actor)
+        self.store.update(
+            goal=goal, status="", message="", trace=trace.folder.name, screen=None, pending=None, steps=()
         )
         return goal, trace
 
-    def _look(self) -> None:
-        with self._surely():
-            screen = self.hand.screen()
-        self.board.show_screen(screen)
+    def _refresh_screen(self) -> None:
+        with self._reporting_failures():
+            screen = self.redacting_device.screen()
+        self.store.update_screen(screen)
 
     @contextmanager
-    def _surely(self) -> Iterator[None]:
-        """What fails here is told to whoever it belongs to."""
+    def _reporting_failures(self) -> Iterator[None]:
+        """A failure also ends the recording it belongs to."""
         try:
             yield
         except (DeviceError, OSError) as error:
-            with self.board.changed:
-                on = self._on
-                if isinstance(on, Demonstration):
-                    self._on = None
-                if on is not None:
-                    on.lost(error)
+            with self.store.changed:
+                current = self._current
+                if isinstance(current, Recording):
+                    self._current = None
+                if current is not None:
+                    current.fail(error)
             raise
 
-    def _is(self, *phases: Phase, otherwise: str) -> None:
-        if self.view.phase not in phases:
-            raise NotNowError(otherwise)
-        if self.view.stopping:
-            raise NotNowError("it was stopped: nothing more is done")
+    def _require_phase(self, *phases: Phase, message: str) -> None:
+        if self.state.phase not in phases:
+            raise InvalidStateError(message)
+        if self.state.stopping:
+            raise InvalidStateError("it is stopping: nothing more is performed")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._touching.acquire(blocking=False):
-            raise NotNowError("the phone is still busy with what you did before")
+    def _exclusive_device(self) -> Iterator[None]:
+        if not self._device_lock.acquire(blocking=False):
+            raise InvalidStateError("the phone is still busy with your last request")
         try:
             yield
         finally:
-            self._touching.release()
+            self._device_lock.release()
 
 
-def _new_folder(traces: Path) -> Path:
-    """For one trace, named by the time."""
+def _new_trace_dir(trace_dir: Path) -> Path:
+    """A new folder, named by the time."""
     now = time.strftime("%Y%m%d-%H%M%S")
     names = (now if n == 0 else f"{now}-{n}" for n in count())
-    return next(folder for name in names if not (folder := traces / name).exists())
+    return next(folder for name in names if not (folder := trace_dir / name).exists())

@@ -1,61 +1,66 @@
-"""The folder of traces, for the page: names in, runs out. Only what lies in the folder itself is ever opened."""
+"""The folder of traces, for the page: names in, runs out. Only files of the folder itself are opened."""
 
 import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from uivlm.actions.language import NotAnAction
-from uivlm.actions.told import told
-from uivlm.console.view import sure, what
-from uivlm.trace_read import ROWS, RUN, Row, Run, read_trace
+from uivlm.actions.action import InvalidAction
+from uivlm.actions.schema import action_to_json
+from uivlm.console.state import describe_action
+from uivlm.rollout.trace_reader import RecordedRun, read_trace
+from uivlm.rollout.trace_schema import RUN_FILE, STEPS_FILE, TraceStep
 
-AT_ONCE = 50  # traces in one list
-MOST_BYTES = 32 * 1024 * 1024  # of one trace's rows
+PAGE_SIZE = 50  # traces of one response
+MAX_BYTES = 32 * 1024 * 1024  # of one trace.jsonl
 
 
-def listed(traces: Path, start: int, running: str = "") -> dict[str, Any]:
-    """A part of the list, the newest first. What cannot be read is there, with the reason. `running`: the trace of now."""
-    names = _names(traces)
+def list_traces(trace_dir: Path, start: int, running: str = "") -> dict[str, Any]:
+    """One page of the list, newest first.
+
+    A damaged trace is listed with its error. `running`: the current trace.
+    """
+    names = _trace_names(trace_dir)
     return {
-        "traces": [_line(traces / name, running) for name in names[start : start + AT_ONCE]],
-        "more": len(names) > start + AT_ONCE,
+        "traces": [_summary(trace_dir / name, running) for name in names[start : start + PAGE_SIZE]],
+        "more": len(names) > start + PAGE_SIZE,
     }
 
 
-def opened(traces: Path, name: str) -> Run:
-    """The trace of that name. FileNotFoundError where there is none, ValueError where it is damaged."""
-    if name not in _names(traces):
-        raise FileNotFoundError(f"there is no trace {name[:80]!a}: it may have been removed")
-    return _read(traces / name)
+def open_trace(trace_dir: Path, name: str) -> RecordedRun:
+    """The trace of that name. Raises FileNotFoundError, or ValueError if it is damaged."""
+    if name not in _trace_names(trace_dir):
+        raise FileNotFoundError(f"there is no trace {name[:80]!a}: refresh the list")
+    return _read_trace(trace_dir / name)
 
 
-def to_json(run: Run) -> dict[str, Any]:
+def run_to_json(run: RecordedRun) -> dict[str, Any]:
     return {
-        "goal": run.goal,
-        "status": run.status,
-        "message": run.message,
-        "rows": [_row(row) for row in run.rows],
+        "goal": run.info.goal,
+        "status": run.info.status,
+        "message": run.info.message,
+        "steps": [_step_to_json(step) for step in run.steps],
     }
 
 
-def _names(traces: Path) -> list[str]:
-    """Folders of traces, none of them a link; what was written last comes first."""
-    if not traces.is_dir():
+def _trace_names(trace_dir: Path) -> list[str]:
+    """Folders of traces, without links; the last written comes first."""
+    if not trace_dir.is_dir():
         return []
-    with os.scandir(traces) as entries:
+    with os.scandir(trace_dir) as entries:
         folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    written = {name: _written(traces / name) for name in folders}
-    found = [name for name in folders if written[name] >= 0]
-    return sorted(found, key=lambda name: (written[name], name), reverse=True)
+    modified = {name: _modified_ns(trace_dir / name) for name in folders}
+    traces = [name for name in folders if modified[name] >= 0]
+    return sorted(traces, key=lambda name: (modified[name], name), reverse=True)
 
 
-def _written(folder: Path) -> int:
-    """When, in nanoseconds; -1 where the folder is no trace."""
-    return max(_stamp(folder / name)[0] for name in (RUN, ROWS))
+def _modified_ns(folder: Path) -> int:
+    """Nanoseconds since the epoch; -1 if the folder is not a trace."""
+    return max(_file_stamp(folder / name)[0] for name in (RUN_FILE, STEPS_FILE))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _file_stamp(path: Path) -> tuple[int, int]:
+    """Time (ns) and size (bytes) of the last write; -1, -1 if there is no such file."""
     try:
         status = path.lstat()
     except OSError:
@@ -63,47 +68,48 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def _line(folder: Path, running: str) -> dict[str, Any]:
+def _summary(folder: Path, running: str) -> dict[str, Any]:
     try:
-        run = _read(folder)
+        run = _read_trace(folder)
     except (ValueError, OSError) as error:
-        return {"name": folder.name, "broken": str(error)}
-    status = "broken off" if run.status == "running" and folder.name != running else run.status
+        return {"name": folder.name, "error": str(error)}
+    info = run.info
+    killed = info.status == "running" and folder.name != running
     return {
         "name": folder.name,
-        "goal": run.goal,
-        "by": run.by,
-        "status": status,
-        "steps": len(run.rows),
-        "started": run.started,
+        "goal": info.goal,
+        "actor": info.actor,
+        "status": "killed" if killed else info.status,
+        "num_steps": len(run.steps),
+        "started": info.started,
     }
 
 
-def _read(folder: Path) -> Run:
-    rows = _stamp(folder / ROWS)
-    if rows[1] > MOST_BYTES:
-        raise ValueError(f"{folder} is too long to be shown: its {ROWS} has {rows[1]} bytes")
-    return _kept(folder, _stamp(folder / RUN), rows)
+def _read_trace(folder: Path) -> RecordedRun:
+    stamp = _file_stamp(folder / STEPS_FILE)
+    if stamp[1] > MAX_BYTES:
+        raise ValueError(f"{folder / STEPS_FILE} has {stamp[1]} bytes; the page shows at most {MAX_BYTES}")
+    return _read_trace_cached(folder, _file_stamp(folder / RUN_FILE), stamp)
 
 
-@lru_cache(maxsize=4 * AT_ONCE)
-def _kept(folder: Path, *stamps: tuple[int, int]) -> Run:
-    """Read once: all pictures are checked. What is damaged is looked at again each time."""
+@lru_cache(maxsize=4 * PAGE_SIZE)
+def _read_trace_cached(folder: Path, *stamps: tuple[int, int]) -> RecordedRun:
+    """Reading checks all images, so a whole trace is read once. A damaged one is read again each time."""
     return read_trace(folder)
 
 
-def _row(row: Row) -> dict[str, Any]:
-    proposed = None if row.proposed is None else what(row.proposed)
+def _step_to_json(step: TraceStep) -> dict[str, Any]:
+    action = None if isinstance(step.action, InvalidAction) else step.action
     return {
-        "what": "nothing was decided" if row.action is None else what(row.action),
-        "words": row.words,
-        "by": row.by,
-        "done": row.done,
-        "proposed": proposed,
-        "confidence": sure(row.confidence),
-        "kind_confidence": sure(row.kind_confidence),
-        "action": None if row.action is None or isinstance(row.action, NotAnAction) else told(row.action),
-        "gesture": None if row.gesture is None else told(row.gesture),
-        "height": row.height,
-        "width": row.width,
+        "description": "no decision" if step.action is None else describe_action(step.action),
+        "text": step.text,
+        "actor": step.actor,
+        "executed": step.executed,
+        "proposed": None if step.proposed is None else describe_action(step.proposed.action),
+        "confidence": step.confidence,
+        "action_type_confidence": step.action_type_confidence,
+        "action": None if action is None else action_to_json(action),
+        "gesture": None if step.gesture is None else action_to_json(step.gesture),
+        "height": step.height,
+        "width": step.width,
     }

@@ -1,130 +1,137 @@
-"""Baselines: agents without a model, beside which a score means something.
+"""Baselines: agents without a model, which give a score its scale.
 
-In: recorded episodes; those of training are read without their screens. Out: agents that keep nothing between steps.
+In: recorded episodes; training episodes are read without their screens. Out: stateless agents.
 
-- Majority says what was done most often in training.
-- RepeatLast does again what was done last.
-- Nearest does what was done for the most similar goal of training.
-- Oracle says the recorded action: the top, 100 % by AITW's rule with 6 bins or more, but for steps that look alike.
+- Majority repeats the most frequent training action.
+- RepeatLast repeats the previous action.
+- Nearest takes the actions of the training episode with the most similar goal.
+- Oracle gives the recorded action: 100 % by AITW's rule with 6 bins or more, except for steps that look
+  alike.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 from rapidfuzz import fuzz, process
 
 from uivlm.actions.action import Action, Finish, Point, Tap
-from uivlm.actions.language import Language
-from uivlm.agents.agent import Agent, AgentError, Decision
-from uivlm.episode import Episode, History, Screen
-from uivlm.evaluation.names import Baseline
+from uivlm.actions.decision import Decision
+from uivlm.actions.text import ActionText
+from uivlm.agents.agent import Agent, AgentError
+from uivlm.episodes.dataset import PreparedEpisodes
+from uivlm.episodes.episode import Episode, History, Screen
 
-MIDDLE = Tap(Point(0.5, 0.5))
-Key = tuple[str, int, bytes]  # goal, number of steps before, SHA-256 of the screen
+BaselineName = Literal["majority", "repeat-last", "nearest", "oracle"]
+CENTER_TAP = Tap(Point(0.5, 0.5))
+StepKey = tuple[str, int, bytes]  # goal, number of steps before, SHA-256 of the screen's pixels
 
 
-def baseline(name: Baseline, train: Sequence[Episode], test: Sequence[Episode], bins: int) -> Agent:
-    """The baseline of that name; it reads only the episodes that it needs."""
+def make_baseline(
+    name: BaselineName, train: Sequence[Episode], test: Sequence[Episode], num_bins: int
+) -> Agent:
+    """The baseline of that name. It reads only the episodes that it needs."""
     match name:
         case "majority":
-            return Majority(train, bins)
+            return Majority(train, num_bins)
         case "repeat-last":
-            return RepeatLast(bins)
+            return RepeatLast(num_bins)
         case "nearest":
-            return Nearest(train, bins)
+            return Nearest(train, num_bins)
         case "oracle":
-            return Oracle(test, bins)
+            return Oracle(test, num_bins)
 
 
 class Majority:
-    """Says the most frequent words of training, whatever is asked; of equally frequent ones the first."""
+    """Repeats the most frequent action text of training; of equally frequent ones, the first."""
 
-    def __init__(self, train: Sequence[Episode], bins: int = 100) -> None:
-        self.language = Language(bins)
-        said = Counter(self.language.say(a) for _, actions in _goals_and_actions(train) for a in actions)
-        [(self.words, _)] = said.most_common(1)
+    def __init__(self, train: Sequence[Episode], num_bins: int = 100) -> None:
+        self.action_text = ActionText(num_bins)
+        actions = (action for _, episode_actions in _goals_and_actions(train) for action in episode_actions)
+        [(self.text, _)] = Counter(map(self.action_text.format, actions)).most_common(1)
 
     def reset(self) -> None:
         pass
 
     def act(self, history: History) -> Decision:
-        return Decision(self.language.parse(self.words), self.words)
+        return Decision(self.action_text.parse(self.text), self.text)
 
 
 class RepeatLast:
-    """Does again what was done last; first it taps the middle."""
+    """Repeats the previous action; the first one is a tap on the center."""
 
-    def __init__(self, bins: int = 100) -> None:
-        self.language = Language(bins)
+    def __init__(self, num_bins: int = 100) -> None:
+        self.action_text = ActionText(num_bins)
 
     def reset(self) -> None:
         pass
 
     def act(self, history: History) -> Decision:
-        return _decision(self.language, history.steps[-1].action if history.steps else MIDDLE)
+        return _decision(self.action_text, history.steps[-1].action if history.steps else CENTER_TAP)
 
 
 class Nearest:
-    """Does what was done at the same step for the goal of training with the most similar words, in any order.
+    """Takes the action of the same step in the training episode whose goal has the most similar words.
 
-    Beyond the end of that episode it says complete. Of equally similar goals, and of episodes of one goal, the first.
+    The order of the words does not count. After that episode's end it finishes. The first of equally similar
+    goals, and the first episode of a goal, is taken.
     """
 
-    def __init__(self, train: Sequence[Episode], bins: int = 100) -> None:
-        self.language = Language(bins)
-        self.done: dict[str, list[Action]] = {}
+    def __init__(self, train: Sequence[Episode], num_bins: int = 100) -> None:
+        self.action_text = ActionText(num_bins)
+        self.actions_by_goal: dict[str, list[Action]] = {}
         for goal, actions in _goals_and_actions(train):
-            self.done.setdefault(goal, actions)
-        self.goals = list(self.done)
-        self.nearest: dict[str, str] = {}  # goal asked -> goal of training: looked for once an episode
+            self.actions_by_goal.setdefault(goal, actions)
+        self.goals = list(self.actions_by_goal)
+        self.nearest_goal: dict[str, str] = {}  # goal -> training goal: searched once an episode
 
     def reset(self) -> None:
         pass
 
     def act(self, history: History) -> Decision:
-        if history.goal not in self.nearest:
-            found = process.extractOne(history.goal, self.goals, scorer=fuzz.token_sort_ratio)
-            self.nearest[history.goal] = found[0]
-        actions, t = self.done[self.nearest[history.goal]], len(history.steps)
-        return _decision(self.language, actions[t] if t < len(actions) else Finish("complete"))
+        if history.goal not in self.nearest_goal:
+            match = process.extractOne(history.goal, self.goals, scorer=fuzz.token_sort_ratio)
+            self.nearest_goal[history.goal] = match[0]
+        actions, t = self.actions_by_goal[self.nearest_goal[history.goal]], len(history.steps)
+        return _decision(self.action_text, actions[t] if t < len(actions) else Finish("complete"))
 
 
 class Oracle:
-    """Says what was recorded on this screen, after as many steps, for this goal; of several such steps, at the first."""
+    """Gives the action recorded at this screen, goal and step index; of several such steps, the first."""
 
-    def __init__(self, test: Sequence[Episode], bins: int = 100) -> None:
-        self.language = Language(bins)
-        self.recorded: dict[Key, Action] = {}
+    def __init__(self, test: Sequence[Episode], num_bins: int = 100) -> None:
+        self.action_text = ActionText(num_bins)
+        self.recorded_actions: dict[StepKey, Action] = {}
         for i in range(len(test)):
-            for t, step in enumerate((one := test[i]).steps):
-                self.recorded.setdefault(_key(one.goal, t, step.screen), step.action)
+            episode = test[i]
+            for t, step in enumerate(episode.steps):
+                self.recorded_actions.setdefault(_step_key(episode.goal, t, step.screen), step.action)
 
     def reset(self) -> None:
         pass
 
     def act(self, history: History) -> Decision:
-        action = self.recorded.get(_key(history.goal, len(history.steps), history.screen))
+        action = self.recorded_actions.get(_step_key(history.goal, len(history.steps), history.screen))
         if action is None:
-            raise AgentError("the oracle has not seen this step: give it the episodes that it is asked about")
-        return _decision(self.language, action)
+            raise AgentError("the oracle has no such step: make it from the episodes that it is evaluated on")
+        return _decision(self.action_text, action)
 
 
-def _decision(language: Language, action: Action) -> Decision:
-    words = language.say(action)
-    return Decision(language.parse(words), words)
+def _decision(action_text: ActionText, action: Action) -> Decision:
+    text = action_text.format(action)
+    return Decision(action_text.parse(text), text)
 
 
-def _key(goal: str, t: int, screen: Screen) -> Key:
+def _step_key(goal: str, t: int, screen: Screen) -> StepKey:
     return goal, t, hashlib.sha256(np.ascontiguousarray(screen.pixels).data).digest()
 
 
 def _goals_and_actions(episodes: Sequence[Episode]) -> Iterator[tuple[str, list[Action]]]:
-    """What was asked and done in each episode; prepared data is read without its screens."""
+    """Goal and actions of each episode. Screens of prepared data are not read."""
     if not episodes:
-        raise ValueError("there is no episode of training to learn from: the data or the split is empty")
-    read: Callable[[int], Episode] = getattr(episodes, "unseen", episodes.__getitem__)
+        raise ValueError("no training episode: the data or the split train is empty")
     for i in range(len(episodes)):
-        one = read(i)
-        yield one.goal, [step.action for step in one.steps]
+        episode = episodes.without_screens(i) if isinstance(episodes, PreparedEpisodes) else episodes[i]
+        yield episode.goal, [step.action for step in episode.steps]

@@ -1,14 +1,14 @@
-"""Verdicts summed up: rates by subset, with intervals.
+"""Rates of a run by subset, with confidence intervals.
 
-In: the verdicts of a run. Out: a Summary. Rates, each per subset and overall (overall: the plain mean of the subsets, as in the
-AITW paper):
+In: the verdicts of a run. Out: a Summary. Each rate is given per subset and overall; overall is the plain
+mean of the subsets, as in the AITW paper:
 
-- partial: correct steps / length of the episode, averaged over episodes (AITW and UI-VLM papers)
-- micro: correct steps / all steps (the code of Auto-UI, SeeClick and ShowUI)
-- complete: episodes with every step right
-- progress: steps before the first wrong one / length of the episode, averaged over episodes (AITZ's goal progress)
-- types: steps with AITW's type right, taps and swipes being one type
-- failures: steps whose words are no action
+- partial_match: correct steps / steps of the episode, averaged over episodes (AITW and UI-VLM papers)
+- step_accuracy: correct steps / all steps (the code of Auto-UI, SeeClick and ShowUI)
+- complete_match: share of episodes with every step correct
+- goal_progress: steps before the first error / steps of the episode, averaged over episodes (AITZ)
+- type_accuracy: share of steps with the right AITW action type, which is one for taps and swipes
+- invalid_rate: share of steps at which the output is not an action
 """
 
 from collections.abc import Callable, Sequence
@@ -19,115 +19,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uivlm.actions.aitw import to_aitw
-from uivlm.evaluation.details import Details, details
-from uivlm.evaluation.verdict import Verdict, by_episode
+from uivlm.evaluation.breakdown import Breakdown, make_breakdown
+from uivlm.evaluation.verdict import Verdict, group_by_episode
 
-DRAWS = 1000  # bootstrap samples
-LEVEL = 0.95
-RATES = ("partial", "micro", "complete", "progress", "types", "failures")
+NUM_BOOTSTRAP_SAMPLES = 1000
+CONFIDENCE_LEVEL = 0.95
+RATES = ("partial_match", "step_accuracy", "complete_match", "goal_progress", "type_accuracy", "invalid_rate")
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Rates in [0, 1] of one subset, or their means over the subsets; 95 % bootstrap intervals, by episode."""
+    """Rates in [0, 1] of one subset, or means over subsets. Intervals: 95 %, bootstrapped by episode."""
 
     num_episodes: int
     num_steps: int
-    partial: float
-    low: float  # of `partial`
-    high: float
-    micro: float
-    micro_low: float
-    micro_high: float
-    complete: float
-    progress: float
-    types: float
-    failures: float
+    partial_match: float
+    partial_match_low: float
+    partial_match_high: float
+    step_accuracy: float
+    step_accuracy_low: float
+    step_accuracy_high: float
+    complete_match: float
+    goal_progress: float
+    type_accuracy: float
+    invalid_rate: float
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     overall: Score
     subsets: dict[str, Score]  # by name, in the order of the data
-    details: Details  # of all steps together
+    breakdown: Breakdown  # of the steps of all subsets
 
 
-def summarise(verdicts: Sequence[Verdict], seed: int = 0) -> Summary:
+def summarize(verdicts: Sequence[Verdict], seed: int = 0) -> Summary:
     """The rates of a run. `seed` draws the episodes of the bootstrap."""
     if not verdicts:
-        raise ValueError("there is no verdict to sum up: the run had no steps")
+        raise ValueError("no verdicts to summarize: the run had no steps")
     groups: dict[str, list[list[Verdict]]] = {}
-    for episode in by_episode(verdicts):
+    for episode in group_by_episode(verdicts):
         groups.setdefault(episode[0].subset, []).append(episode)
     rng = np.random.default_rng(seed)
-    subsets, draws = {}, []
+    subsets, samples = {}, []
     for name, episodes in groups.items():
-        draws.append(resampled(episodes, rng))
-        subsets[name] = _score(episodes, draws[-1])
-    return Summary(_mean(list(subsets.values()), np.mean(draws, axis=0)), subsets, details(verdicts))
+        samples.append(bootstrap(episodes, rng))
+        subsets[name] = _subset_score(episodes, samples[-1])
+    overall = _mean_score(list(subsets.values()), np.mean(samples, axis=0))
+    return Summary(overall, subsets, make_breakdown(verdicts))
 
 
-def resampled(episodes: Sequence[Sequence[Verdict]], rng: np.random.Generator) -> NDArray[np.float64]:
-    """[2, DRAWS]: partial and micro of as many episodes drawn with replacement."""
-    right = np.array([sum(v.correct for v in episode) for episode in episodes])
-    steps = np.array([len(episode) for episode in episodes])
-    shares = right / steps
-    drawn = (rng.integers(len(steps), size=len(steps)) for _ in range(DRAWS))
-    return np.array([(shares[one].mean(), right[one].sum() / steps[one].sum()) for one in drawn]).T
+def bootstrap(episodes: Sequence[Sequence[Verdict]], rng: np.random.Generator) -> NDArray[np.float64]:
+    """[2, NUM_BOOTSTRAP_SAMPLES]: partial_match and step_accuracy of episodes drawn with replacement."""
+    num_correct = np.array([sum(v.correct for v in episode) for episode in episodes])
+    num_steps = np.array([len(episode) for episode in episodes])
+    accuracies = num_correct / num_steps
+    drawn = (rng.integers(len(num_steps), size=len(num_steps)) for _ in range(NUM_BOOTSTRAP_SAMPLES))
+    return np.array([(accuracies[i].mean(), num_correct[i].sum() / num_steps[i].sum()) for i in drawn]).T
 
 
-def interval(draws: NDArray[np.float64]) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+def confidence_interval(samples: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.quantile(samples, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)
 
 
-def _score(episodes: Sequence[Sequence[Verdict]], draws: NDArray[np.float64]) -> Score:
+def _subset_score(episodes: Sequence[Sequence[Verdict]], samples: NDArray[np.float64]) -> Score:
     steps = [verdict for episode in episodes for verdict in episode]
-    return _scored(
-        (len(episodes), len(steps)),
-        {
-            "partial": _mean_of(episodes, lambda one: sum(v.correct for v in one) / len(one)),
-            "micro": sum(v.correct for v in steps) / len(steps),
-            "complete": _mean_of(episodes, lambda one: all(v.correct for v in one)),
-            "progress": _mean_of(episodes, lambda one: _correct_beginning(one) / len(one)),
-            "types": sum(_same_type(v) for v in steps) / len(steps),
-            "failures": sum(v.error == "no action" for v in steps) / len(steps),
-        },
-        draws,
-    )
+    rates = {
+        "partial_match": _episode_mean(episodes, lambda e: sum(v.correct for v in e) / len(e)),
+        "step_accuracy": sum(v.correct for v in steps) / len(steps),
+        "complete_match": _episode_mean(episodes, lambda e: all(v.correct for v in e)),
+        "goal_progress": _episode_mean(episodes, lambda e: _num_correct_before_error(e) / len(e)),
+        "type_accuracy": sum(_same_type(v) for v in steps) / len(steps),
+        "invalid_rate": sum(v.error == "invalid" for v in steps) / len(steps),
+    }
+    return _make_score(len(episodes), len(steps), rates, samples)
 
 
-def _mean(scores: Sequence[Score], draws: NDArray[np.float64]) -> Score:
-    numbers = sum(s.num_episodes for s in scores), sum(s.num_steps for s in scores)
-    return _scored(
-        numbers, {name: float(np.mean([getattr(s, name) for s in scores])) for name in RATES}, draws
-    )
+def _mean_score(scores: Sequence[Score], samples: NDArray[np.float64]) -> Score:
+    rates = {name: float(np.mean([getattr(s, name) for s in scores])) for name in RATES}
+    return _make_score(sum(s.num_episodes for s in scores), sum(s.num_steps for s in scores), rates, samples)
 
 
-def _scored(numbers: tuple[int, int], rates: dict[str, float], draws: NDArray[np.float64]) -> Score:
-    (low, high), (micro_low, micro_high) = map(interval, draws)
+def _make_score(
+    num_episodes: int, num_steps: int, rates: dict[str, float], samples: NDArray[np.float64]
+) -> Score:
+    (partial_low, partial_high), (step_low, step_high) = map(confidence_interval, samples)
     return Score(
-        *numbers,
-        partial=rates["partial"],
-        low=low,
-        high=high,
-        micro=rates["micro"],
-        micro_low=micro_low,
-        micro_high=micro_high,
-        complete=rates["complete"],
-        progress=rates["progress"],
-        types=rates["types"],
-        failures=rates["failures"],
+        num_episodes=num_episodes,
+        num_steps=num_steps,
+        partial_match_low=partial_low,
+        partial_match_high=partial_high,
+        step_accuracy_low=step_low,
+        step_accuracy_high=step_high,
+        **rates,
     )
 
 
-def _mean_of(episodes: Sequence[Sequence[Verdict]], value: Callable[[Sequence[Verdict]], float]) -> float:
-    return float(np.mean([value(one) for one in episodes]))
+def _episode_mean(
+    episodes: Sequence[Sequence[Verdict]], value: Callable[[Sequence[Verdict]], float]
+) -> float:
+    return float(np.mean([value(episode) for episode in episodes]))
 
 
-def _correct_beginning(episode: Sequence[Verdict]) -> int:
+def _num_correct_before_error(episode: Sequence[Verdict]) -> int:
     return sum(1 for _ in takewhile(lambda v: v.correct, episode))
 
 
 def _same_type(verdict: Verdict) -> bool:
-    return verdict.guess is not None and to_aitw(verdict.guess)[0] == to_aitw(verdict.gold)[0]
+    return verdict.predicted is not None and to_aitw(verdict.predicted)[0] == to_aitw(verdict.gold)[0]

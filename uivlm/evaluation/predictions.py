@@ -1,11 +1,12 @@
-"""Answers that are in a file become rows for the protocols: our own verdicts, or what another tool's model said.
+"""Predictions in a file become rows for the protocols: our verdicts, or the answers of another tool's model.
 
-In: a file and the recorded episodes that it is about. Out: one Answer for every recorded step, in the order of the data: a step
-without an answer is there all the same, and wrong. A file of another tool is JSONL, one line a step:
+In: a file and the recorded episodes that it is about. Out: one StepPrediction for every recorded step, in the
+order of the data. A step without an answer counts as wrong. A file of another tool is JSONL, one line a
+step:
 
-    {"episode": "1234", "t": 0, "answer": "what the model said"}
+    {"episode": "1234", "step": 0, "answer": "the model's output"}
 
-`t` counts the steps of the episode from 0; "subset" may be told, where ids are not unique without it.
+`step` counts from 0. "subset" is optional; it is needed if episode ids are not unique without it.
 """
 
 import json
@@ -13,104 +14,105 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from uivlm.actions.action import Action
-from uivlm.actions.language import NotAnAction
-from uivlm.episode import Episode
-from uivlm.evaluation.dialects import parse
-from uivlm.evaluation.match import boxes_of
-from uivlm.evaluation.names import Dialect
-from uivlm.evaluation.protocols.answer import Answer
+from uivlm.actions.action import Action, InvalidAction
+from uivlm.episodes.dataset import PreparedEpisodes
+from uivlm.episodes.episode import Episode, boxes_of
+from uivlm.evaluation.answer_formats import AnswerFormat, parse_answer
+from uivlm.evaluation.protocols.prediction import StepPrediction
 from uivlm.evaluation.verdict import read_verdicts
-from uivlm.sentences.store import Episodes
 
-Key = tuple[str, str, int]  # subset ("" where it is not told), episode, t
+PredictionKey = tuple[str, str, int]  # subset ("" if the row has none), episode, step
+EXPECTED_ROW = 'expected {"episode": text, "step": number, "answer": text}'
 
 
-def of_verdicts(path: Path, episodes: Sequence[Episode]) -> list[Answer]:
-    """Of `verdicts.jsonl`. ValueError where it is about other episodes."""
+def load_verdicts(path: Path, episodes: Sequence[Episode]) -> list[StepPrediction]:
+    """The predictions of a `verdicts.jsonl`. Raises ValueError if it is about other episodes."""
     verdicts = read_verdicts(path)
-    steps = list(_steps(episodes))
-    if [(v.index, v.subset, v.episode, v.t) for v in verdicts] != [
-        (i, one.subset, one.id, t) for i, one, t in steps
-    ]:
+    steps = list(_iter_steps(episodes))
+    verdict_keys = [(v.episode_index, v.subset, v.episode, v.step) for v in verdicts]
+    if verdict_keys != [(i, episode.subset, episode.id, t) for i, episode, t in steps]:
         raise ValueError(
-            f"{path} is about {len(verdicts)} steps, the data has {len(steps)} and others: name the data, split and limit "
-            "that it was made with"
+            f"{path}: got verdicts on {len(verdicts)} steps; expected the {len(steps)} steps of the data. "
+            "Pass the data, --split, --subset and --max-episodes that it was made with"
         )
     return [
-        _answer(i, one, t, v.guess, v.error == "not asked")
-        for v, (i, one, t) in zip(verdicts, steps, strict=True)
+        _prediction(i, episode, t, v.predicted, v.error == "skipped")
+        for v, (i, episode, t) in zip(verdicts, steps, strict=True)
     ]
 
 
-def of_another(
-    path: Path, episodes: Sequence[Episode], dialect: Dialect, size: tuple[int, int], bins: int
-) -> list[Answer]:
-    """Of a file of another tool; `size`: height and width of what its coordinates count, see `dialects.parse`.
+def load_foreign(
+    path: Path,
+    episodes: Sequence[Episode],
+    answer_format: AnswerFormat,
+    coordinate_range: tuple[int, int],
+    num_bins: int,
+) -> list[StepPrediction]:
+    """The predictions in a file of another tool; for `coordinate_range` see `answer_formats.parse_answer`.
 
-    ValueError with the line where a row is none, comes twice, or is about a step that the data has not.
+    Raises ValueError, with the line, for a bad row, a second answer to a step, and a step that the data
+    lacks.
     """
-    said = dict(_read(path))
-    found = []
-    for i, one, t in _steps(episodes):
-        words = said.pop((one.subset, one.id, t), None)
-        if words is None:
-            words = said.pop(("", one.id, t), None)
-        answer = None if words is None else parse(words, dialect, size, bins=bins)
-        guess = None if isinstance(answer, NotAnAction) else answer
-        found.append(_answer(i, one, t, guess, words is None))
-    if said:
-        subset, episode, t = next(iter(said))
+    answers = dict(_read_answers(path))
+    predictions = []
+    for i, episode, t in _iter_steps(episodes):
+        text = answers.pop((episode.subset, episode.id, t), None)
+        if text is None:
+            text = answers.pop(("", episode.id, t), None)
+        action = None if text is None else parse_answer(text, answer_format, coordinate_range, num_bins)
+        predicted = None if isinstance(action, InvalidAction) else action
+        predictions.append(_prediction(i, episode, t, predicted, text is None))
+    if answers:
+        subset, episode_id, t = next(iter(answers))
         raise ValueError(
-            f"{path} answers step {t} of episode {episode!r}{f' of {subset}' if subset else ''}, which the data has not "
-            f"({len(said)} such rows): name the data and split that it was made with"
+            f"{path}: step {t} of episode {episode_id!r}{f' of {subset}' if subset else ''} is not in the "
+            f"data ({len(answers)} such rows). Pass the data and --split that it was made with"
         )
-    return found
+    return predictions
 
 
-def is_verdicts(path: Path) -> bool:
-    """Is it ours? By its first line."""
+def is_verdicts_file(path: Path) -> bool:
+    """Whether the file holds our verdicts, by its first line."""
     try:
         with path.open(encoding="utf-8") as lines:
             first = json.loads(next(lines, "{}"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is no file of answers, one JSON object a line ({error})") from None
-    return isinstance(first, dict) and "gold" in first
+        raise ValueError(f"{path}: expected one JSON object a line ({error})") from None
+    return isinstance(first, dict) and ("version" in first or "gold" in first)  # "gold": of uivlm 0.1
 
 
-def _steps(episodes: Sequence[Episode]) -> Iterator[tuple[int, Episode, int]]:
+def _iter_steps(episodes: Sequence[Episode]) -> Iterator[tuple[int, Episode, int]]:
     for i in range(len(episodes)):
-        one = episodes.unseen(i) if isinstance(episodes, Episodes) else episodes[i]
-        for t in range(len(one.steps)):
-            yield i, one, t
+        episode = episodes.without_screens(i) if isinstance(episodes, PreparedEpisodes) else episodes[i]
+        for t in range(len(episode.steps)):
+            yield i, episode, t
 
 
-def _answer(index: int, of: Episode, t: int, guess: Action | None, missing: bool) -> Answer:
-    step = of.steps[t]
-    return Answer(index, of.subset, step.action, boxes_of(step.screen), guess, missing)
+def _prediction(
+    index: int, episode: Episode, t: int, predicted: Action | None, missing: bool
+) -> StepPrediction:
+    step = episode.steps[t]
+    return StepPrediction(index, episode.subset, step.action, boxes_of(step.screen), predicted, missing)
 
 
-def _read(path: Path) -> Iterator[tuple[Key, str]]:
-    seen = set()
+def _read_answers(path: Path) -> Iterator[tuple[PredictionKey, str]]:
+    keys = set()
     with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            key, words = _row(line, f"{path}, line {number}")
-            if key in seen:
-                raise ValueError(
-                    f"{path}, line {number}: a second answer to step {key[2]} of episode {key[1]!r}"
-                )
-            seen.add(key)
-            yield key, words
+        for i, line in enumerate(lines, 1):
+            key, text = _parse_row(line, f"{path}:{i}")
+            if key in keys:
+                raise ValueError(f"{path}:{i}: a second answer to step {key[2]} of episode {key[1]!r}")
+            keys.add(key)
+            yield key, text
 
 
-def _row(line: str, where: str) -> tuple[Key, str]:
-    wanted = 'expected {"episode": text, "t": number, "answer": text}'
+def _parse_row(line: str, location: str) -> tuple[PredictionKey, str]:
     try:
         row: Any = json.loads(line)
-        key = str(row.get("subset", "")), row["episode"], row["t"]
-        words = row["answer"]
+        key = str(row.get("subset", "")), row["episode"], row["step"]
+        text = row["answer"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{where}: {wanted} ({type(error).__name__}: {error})") from None
-    if not (isinstance(key[1], str) and type(key[2]) is int and isinstance(words, str)):
-        raise ValueError(f"{where}: {wanted}")
-    return key, words
+        raise ValueError(f"{location}: {EXPECTED_ROW} ({type(error).__name__}: {error})") from None
+    if not (isinstance(key[1], str) and type(key[2]) is int and isinstance(text, str)):
+        raise ValueError(f"{location}: {EXPECTED_ROW}")
+    return key, text

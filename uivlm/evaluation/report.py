@@ -1,6 +1,6 @@
-"""Scores for people, in the terminal.
+"""Scores as tables for the terminal.
 
-In: Summaries by the name of the run, Results of protocols. Out: rich Tables.
+In: Summaries by the name of the run, or ProtocolScores. Out: rich Tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,83 +9,103 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from uivlm.actions.language import KINDS
-from uivlm.evaluation.details import Counts
+from uivlm.actions.text import ACTION_TYPES
+from uivlm.evaluation.breakdown import CorrectCounts
 from uivlm.evaluation.metrics import Score, Summary
-from uivlm.evaluation.protocols.score import Result
+from uivlm.evaluation.protocols.score import ProtocolScore
 
-TEXTS = "type, same text"  # the one row that AITW's rule knows nothing of
-HEADINGS = ("episodes", "steps", "partial", "95 %", "micro", "complete", "types", "invalid")
+TEXT_ROW = "type, same text"  # the only row that AITW's rule ignores
+# Two lines each, so that the table fits 80 columns.
+HEADINGS = (
+    "episodes", "steps", "partial\nmatch", "95 % CI", "step\naccuracy", "complete\nmatch", "type\naccuracy",
+    "invalid\nrate",
+)  # fmt: skip
 
 
-def table(summaries: Mapping[str, Summary], simulated: bool) -> Table:
-    """All runs, subset by subset, then overall."""
-    title = "Simulated data, no AITW scores" if simulated else None
-    shown = Table(
-        title=title, caption="offline, not live success", box=SIMPLE_HEAD, padding=0, pad_edge=False
+def score_table(summaries: Mapping[str, Summary], simulated: bool) -> Table:
+    """All runs, by subset and overall. Names may wrap, numbers never."""
+    title = "Simulated data: not AITW scores" if simulated else None
+    table = Table(
+        title=title, caption="offline scores, not online success", box=SIMPLE_HEAD, padding=0, pad_edge=False
     )
-    shown.add_column("run", overflow="fold", min_width=8)
-    for heading in HEADINGS:  # names may wrap, numbers never: it fits 80 columns
-        shown.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("run", overflow="fold", min_width=8)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
     for run, summary in summaries.items():
-        shown.add_row(Text(run, style="bold"))
+        table.add_row(Text(run, style="bold"))
         for name, score in summary.subsets.items():
-            shown.add_row(Text(f"  {name}"), *_cells(score))
-        shown.add_row("  overall", *_cells(summary.overall), style="bold", end_section=True)
-    return shown
+            table.add_row(Text(f" {name}"), *_score_cells(score))
+        table.add_row(" overall", *_score_cells(summary.overall), style="bold", end_section=True)
+    return table
 
 
-def kind_table(summaries: Mapping[str, Summary]) -> Table:
-    """Accuracy by the kind of the recorded action."""
-    shown = Table(title="correct steps by kind of recorded action")
-    for i, heading in enumerate(("kind", *summaries)):
-        shown.add_column(Text(heading), justify="right" if i else "left")
-    for cells in kind_rows(summaries):
-        shown.add_row(*(Text(cell) for cell in cells))
-    return shown
+def action_type_table(summaries: Mapping[str, Summary]) -> Table:
+    """Accuracy by the type of the recorded action."""
+    table = Table(title="correct steps by recorded action type")
+    for i, heading in enumerate(("action type", *summaries)):
+        table.add_column(Text(heading), justify="right" if i else "left")
+    for row in action_type_rows(summaries):
+        table.add_row(*map(Text, row))
+    return table
 
 
-def protocol_table(results: Sequence[Result]) -> Table:
-    """The same answers by each protocol, the first being AITW's: how far from that its rules and its mean move the score."""
-    shown = Table(
-        title="the same answers by other rules",
-        caption="rules, mean: points that these make of the difference to aitw. Splits differ, too",
+def protocol_table(results: Sequence[ProtocolScore]) -> Table:
+    """The same predictions by each protocol. The first is AITW's; the others show their difference to it."""
+    table = Table(
+        title="the same predictions by other rules",
+        caption="rules, mean: points of the difference to aitw that each causes. Splits differ too",
     )
-    heads = ("protocol", "overall", "rules", "mean", "steps", "invalid", "its other figures")
-    for heading in heads:
-        shown.add_column(heading, justify="left" if heading in (heads[0], heads[-1]) else "right")
-    base = results[0].overall
-    for one in results:
-        name = f"{one.protocol}, with its defects" if one.defects else one.protocol
-        apart = [f"{100 * value:+.1f}" for value in (one.by_rules - base, one.overall - one.by_rules)]
-        more = ", ".join(f"{what} {percent(value)}" for what, value in one.more.items())
-        shown.add_row(name, percent(one.overall), *apart, str(one.steps), percent(one.invalid), more)
-    return shown
+    headings = ("protocol", "overall", "rules", "mean", "steps", "invalid_rate", "other metrics")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in (headings[0], headings[-1]) else "right")
+    aitw_score = results[0].overall
+    for result in results:
+        table.add_row(
+            f"{result.protocol}, as released" if result.as_released else result.protocol,
+            format_percent(result.overall),
+            f"{100 * (result.overall_by_aitw_mean - aitw_score):+.1f}",
+            f"{100 * (result.overall - result.overall_by_aitw_mean):+.1f}",
+            str(result.num_steps),
+            format_percent(result.invalid_rate),
+            ", ".join(f"{name} {format_percent(rate)}" for name, rate in result.extra_metrics.items()),
+        )
+    return table
 
 
-def kind_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
-    told = {run: summary.details for run, summary in summaries.items()}
-    present = [name for name in KINDS if any(name in each.kinds for each in told.values())]
-    rows = [[name, *(share(each.kinds.get(name)) for each in told.values())] for name in present]
-    if any(each.texts.recorded for each in told.values()):
-        rows.append([TEXTS, *(share((each.texts.exact, each.texts.recorded)) for each in told.values())])
+def action_type_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
+    """One row an action type: its name, then the accuracy of each run."""
+    breakdowns = [summary.breakdown for summary in summaries.values()]
+    rows = [
+        [name, *(format_counts(breakdown.by_action_type.get(name)) for breakdown in breakdowns)]
+        for name in ACTION_TYPES
+        if any(name in breakdown.by_action_type for breakdown in breakdowns)
+    ]
+    texts = [breakdown.texts for breakdown in breakdowns]
+    if any(stats.num_recorded for stats in texts):
+        rows.append([TEXT_ROW, *(format_counts((stats.exact, stats.num_recorded)) for stats in texts)])
     return rows
 
 
-def share(counts: Counts | None) -> str:
-    return (
-        "-"
-        if counts is None or not counts[1]
-        else f"{100 * counts[0] / counts[1]:.1f} ({counts[0]} of {counts[1]})"
-    )
+def format_counts(counts: CorrectCounts | None) -> str:
+    if counts is None or not counts[1]:
+        return "-"
+    return f"{format_percent(counts[0] / counts[1])} ({counts[0]} of {counts[1]})"
 
 
-def percent(rate: float) -> str:
+def format_percent(rate: float) -> str:
     return f"{100 * rate:.1f}"
 
 
-def _cells(score: Score) -> list[str]:
-    rates = (score.partial, score.micro, score.complete, score.types, score.failures)
-    partial, *others = map(percent, rates)
-    interval = f"{percent(score.low)}-{percent(score.high)}"
-    return [str(score.num_episodes), str(score.num_steps), partial, interval, *others]
+def format_interval(low: float, high: float) -> str:
+    return f"{format_percent(low)}-{format_percent(high)}"
+
+
+def _score_cells(score: Score) -> list[str]:
+    rates = (score.step_accuracy, score.complete_match, score.type_accuracy, score.invalid_rate)
+    return [
+        str(score.num_episodes),
+        str(score.num_steps),
+        format_percent(score.partial_match),
+        format_interval(score.partial_match_low, score.partial_match_high),
+        *map(format_percent, rates),
+    ]

@@ -1,141 +1,174 @@
-"""What was said at one recorded step, and whether it is right: the row that every score is made of.
+"""The verdict on one recorded step: what was predicted, what was recorded, and whether they match.
 
-In: a recorded step and an agent's decision. Out: a Verdict; as JSON, one line of `verdicts.jsonl`.
+In: a recorded step and an agent's decision. Out: a Verdict. `verdicts.jsonl` holds a header, then one verdict
+a line:
+
+    {"version": 3, "num_steps": 812, "free_running": false, "batch_size": 16, ...}
+    {"episode_index": 0, "episode": "1234", "step": 0, "predicted": {"type": "tap", "at": {...}}, ...}
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from uivlm.actions.action import Action
-from uivlm.actions.aitw import from_aitw, to_aitw
-from uivlm.actions.language import NotAnAction, kind
-from uivlm.agents.agent import Decision
-from uivlm.episode import Episode
-from uivlm.evaluation.match import boxes_of, matches
+from pydantic import TypeAdapter, with_config
 
-Error = Literal["", "no action", "not asked", "kind", "place", "axis"]
-ERRORS: tuple[Error, ...] = get_args(Error)[1:]
-VERSION = 2  # of the rows
+from uivlm.actions import schema
+from uivlm.actions.action import InvalidAction, Type
+from uivlm.actions.decision import Decision
+from uivlm.actions.matching import matches
+from uivlm.actions.text import action_type
+from uivlm.episodes.episode import Episode, boxes_of
+
+ErrorType = Literal["", "invalid", "skipped", "wrong_type", "wrong_location", "wrong_axis"]
+ERROR_TYPES: tuple[ErrorType, ...] = get_args(ErrorType)[1:]
+VERSION = 3  # of verdicts.jsonl; 2 was written by uivlm 0.1
 
 
+@with_config(schema.STRICT)
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Step `t` (0-based) of the `index`-th episode of the data, which has `steps` steps: what the agent said, what people did,
-    whether it matches by AITW's rule, and if not, why.
+    """What the agent predicted at one recorded step, what was recorded, and whether AITW's rule matches them.
 
-    `error`: "no action", the words say none; "not asked", the agent had ended the episode before (free-running); "kind", an
-    action of another kind; "place", a tap elsewhere; "axis", a swipe along the other axis.
+    `error` is "" for a correct step. Otherwise: "invalid", the text is not an action; "skipped", the agent
+    had ended the episode before (free-running); "wrong_type"; "wrong_location" of a tap; "wrong_axis" of a
+    swipe.
     """
 
-    index: int
-    episode: str
-    t: int
-    steps: int
+    episode_index: int  # in the data, from 0
+    episode: str  # id
+    step: int  # from 0
+    num_steps: int  # of the episode
     subset: str
-    size: tuple[int, int]  # pixels of the screen: height, width
-    said: str
-    guess: Action | None  # None: the words are no action
-    gold: Action
+    size: tuple[int, int]  # height and width of the screen in pixels
+    text: str  # the model's output
+    predicted: schema.Action | None  # None: the text is not an action
+    gold: schema.Action
     correct: bool
-    kind: str  # of the gold action
-    error: Error
-    reason: str  # why the words are no action, else ""
+    action_type: str  # of the gold action
+    error: ErrorType
+    reason: str  # why the text is not an action, else ""
     confidence: float | None  # [0, 1]
-    latency_ms: float  # of the answer; of those that were answered together, of all of them
+    latency_ms: float  # of the whole batch that the step was in
 
 
-def judge(index: int, episode: Episode, t: int, decision: Decision | None, latency_ms: float) -> Verdict:
-    """The verdict on a decision; None: the agent was not asked."""
+VERDICT = TypeAdapter(Verdict)
+
+
+def to_verdict(
+    episode_index: int, episode: Episode, t: int, decision: Decision | None, latency_ms: float
+) -> Verdict:
+    """The verdict on a decision at step `t`. Without a decision the step was skipped."""
     step = episode.steps[t]
-    answer = NotAnAction("", "not asked") if decision is None else decision.action
-    guess, reason = (None, answer.reason) if isinstance(answer, NotAnAction) else (answer, "")
-    correct = guess is not None and matches(guess, step.action, boxes_of(step.screen))
+    answer = InvalidAction("", "skipped") if decision is None else decision.action
+    predicted, reason = (None, answer.reason) if isinstance(answer, InvalidAction) else (answer, "")
+    correct = predicted is not None and matches(predicted, step.action, boxes_of(step.screen))
     height, width, _ = step.screen.pixels.shape
     return Verdict(
-        index=index,
+        episode_index=episode_index,
         episode=episode.id,
-        t=t,
-        steps=len(episode.steps),
+        step=t,
+        num_steps=len(episode.steps),
         subset=episode.subset,
         size=(height, width),
-        said="" if decision is None else decision.words,
-        guess=guess,
-        gold=step.action,
+        text="" if decision is None else _unicode(decision.text),
+        predicted=None if predicted is None else _unicode_action(predicted),
+        gold=_unicode_action(step.action),
         correct=correct,
-        kind=kind(step.action),
-        error="not asked" if decision is None else error_of(guess, step.action, correct),
-        reason=reason,
+        action_type=action_type(step.action),
+        error="skipped" if decision is None else classify_error(predicted, step.action, correct),
+        reason=_unicode(reason),
         confidence=None if decision is None else decision.confidence,
         latency_ms=latency_ms,
     )
 
 
-def error_of(guess: Action | None, gold: Action, correct: bool) -> Error:
+def classify_error(predicted: schema.Action | None, gold: schema.Action, correct: bool) -> ErrorType:
     if correct:
         return ""
-    if guess is None:
-        return "no action"
-    if kind(guess) != kind(gold):
-        return "kind"
-    return "place" if kind(gold) == "tap" else "axis"
+    if predicted is None:
+        return "invalid"
+    if action_type(predicted) != action_type(gold):
+        return "wrong_type"
+    return "wrong_location" if action_type(gold) == "tap" else "wrong_axis"
 
 
-def to_row(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as JSON values; actions as AITW's fields."""
-    row = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
-    for name in ("guess", "gold"):
-        if row[name] is not None:
-            row[name] = dict(zip(("type", "touch", "lift", "text"), to_aitw(row[name]), strict=True))
-    return row
+def _unicode(text: str) -> str:
+    r"""The text with each lone surrogate as its code, such as \ud800: JSON and UTF-8 cannot hold one."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def from_row(row: dict[str, Any]) -> Verdict:
-    actions = {
-        name: None
-        if row[name] is None
-        else from_aitw(*(row[name][part] for part in ("type", "touch", "lift", "text")))
-        for name in ("guess", "gold")
-    }
-    height, width = row["size"]
-    return Verdict(**{**row, **actions, "size": (height, width)})
+def _unicode_action(action: schema.Action) -> schema.Action:
+    return replace(action, text=_unicode(action.text)) if isinstance(action, Type) else action
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+def verdict_to_line(verdict: Verdict) -> bytes:
+    return VERDICT.dump_json(verdict) + b"\n"
+
+
+def header_to_line(header: dict[str, Any]) -> bytes:
+    return json.dumps(header).encode("ascii") + b"\n"
+
+
+def verdict_from_line(line: bytes, location: str) -> Verdict:
+    """The verdict that `verdict_to_line` wrote. Raises SchemaError, a ValueError, for anything else."""
+    return schema.parse_json(VERDICT, line, location)
+
+
+def read_header(line: bytes, path: Path) -> dict[str, Any]:
+    """The first line of a verdicts file. Raises ValueError for another file or another version."""
+    try:
+        header = json.loads(line)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or ("version" not in header and "gold" not in header):
+        raise ValueError(f"{path}: not a verdicts file; expected a first line with its version")
+    version = header.get("version", "0.1's")
+    if version != VERSION:
+        raise ValueError(f"{path}: got version {version}; expected version {VERSION}. Run `uivlm eval` again")
+    return header
 
 
 def read_verdicts(path: Path) -> list[Verdict]:
-    """The verdicts of a file, in the order of the data. ValueError where it is none, or where steps are missing."""
-    try:
-        with path.open(encoding="ascii") as rows:
-            found = [from_row(json.loads(row)) for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
+    """The verdicts of a file, in the order of the data. Raises ValueError for a bad row or a missing step."""
+    with path.open("rb") as lines:
+        header = read_header(next(lines, b""), path)
+        verdicts = [verdict_from_line(line, f"{path}:{i}") for i, line in enumerate(lines, 2)]
+    if len(verdicts) != header.get("num_steps"):
         raise ValueError(
-            f"{path} holds no verdicts of this version ({type(error).__name__}: {error}): run `uivlm eval` again"
-        ) from None
-    by_episode(found)
-    return found
+            f"{path}: got {len(verdicts)} verdicts; expected {header.get('num_steps')}. The file lacks "
+            "steps: run `uivlm eval` again"
+        )
+    group_by_episode(verdicts)
+    return verdicts
 
 
-def by_episode(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Verdicts cut into episodes. ValueError where steps are missing or out of order: no score is made of a part."""
-    found: list[list[Verdict]] = []
+def group_by_episode(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """Verdicts, split into episodes. Raises ValueError if steps are missing or out of order."""
+    episodes: list[list[Verdict]] = []
     for verdict in verdicts:
-        if verdict.t == 0:
-            found.append([])
-        if (
-            not found
-            or (found[-1][:1] and found[-1][0].index != verdict.index)
-            or verdict.t != len(found[-1])
-        ):
+        if verdict.step == 0:
+            episodes.append([])
+        if not episodes or not _continues(episodes[-1], verdict):
             raise ValueError(
-                f"the verdict on step {verdict.t} of episode {verdict.episode!r} does not follow the one before it: "
-                "the file lacks steps or was reordered"
+                f"step {verdict.step} of episode {verdict.episode!r} does not follow the verdict before it: "
+                "the file lacks steps, or they are out of order"
             )
-        found[-1].append(verdict)
-    for episode in found:
-        if len(episode) != episode[0].steps:
+        episodes[-1].append(verdict)
+    for episode in episodes:
+        if len(episode) != episode[0].num_steps:
             raise ValueError(
-                f"there are verdicts on {len(episode)} of the {episode[0].steps} steps of episode "
-                f"{episode[0].episode!r}: the file lacks steps"
+                f"episode {episode[0].episode!r}: got {len(episode)} verdicts; "
+                f"expected {episode[0].num_steps}. The file lacks steps"
             )
-    return found
+    return episodes
+
+
+def _continues(episode: Sequence[Verdict], verdict: Verdict) -> bool:
+    same_episode = not episode or episode[0].episode_index == verdict.episode_index
+    return same_episode and verdict.step == len(episode)

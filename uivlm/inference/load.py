@@ -1,6 +1,6 @@
-"""A checkpoint folder becomes a model that answers. Strict: whatever is wrong is told in one sentence.
+"""A checkpoint folder as a model that is ready to act. Strict: any defect is an error of one sentence.
 
-In: the folder that `uivlm train` wrote. Out: the module ready to act, its reader and its grammar.
+In: the folder that `uivlm train` wrote. Out: the model, its processor and its prompt format.
 """
 
 import json
@@ -12,90 +12,100 @@ import torch
 from torch import nn
 
 from uivlm import recipe as recipes
-from uivlm.models import tune
-from uivlm.models.model import Built, Reader, grammar
-from uivlm.sentences.sentence import Grammar
+from uivlm.episodes.encode import Processor
+from uivlm.episodes.sentence import PromptFormat
+from uivlm.models import adapters
+from uivlm.models.build import prompt_format
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.recipe import Recipe
 
 RECIPE = "recipe.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    module: nn.Module
-    reader: Reader
-    grammar: Grammar
-    recipe: recipes.Recipe
+class LoadedCheckpoint:
+    model: nn.Module
+    processor: Processor
+    prompt_format: PromptFormat
+    recipe: Recipe
     name: str  # of the folder
-    reuse: bool = True  # do keys and values of a prompt's beginning serve a longer prompt?
+    supports_prefix_cache: bool = True
 
 
-def load(folder: str | Path, asked: Grammar | None = None) -> Loaded:
-    """The checkpoint's model, in evaluation mode; refused if `asked` is given and is not its grammar."""
+def load_checkpoint(folder: str | Path, expected_format: PromptFormat | None = None) -> LoadedCheckpoint:
+    """The checkpoint's model in evaluation mode. ValueError if its prompt format is not the expected one."""
     root = Path(folder)
     recipe = read_recipe(root)
-    spoken = grammar(recipe)
-    if asked is not None and asked != spoken:
-        raise ValueError(
-            f"the checkpoint {root} speaks {spoken}, asked for is {asked}: use the checkpoint's own"
-        )
-    return _loaded(*tune.load(recipe, root), recipe, root)
+    actual = prompt_format(recipe)
+    if expected_format is not None and expected_format != actual:
+        raise ValueError(f"the checkpoint {root} has {actual}; expected {expected_format}")
+    return _to_checkpoint(*adapters.load(recipe, root), recipe, root)
 
 
-def load_beside(folders: Sequence[Path]) -> list[Loaded]:
-    """Several checkpoints' models, whose base is in memory once; refused as by `same_base`."""
-    recipes_ = same_base(folders)
-    made = tune.load_beside(recipes_[0], folders)
-    return [_loaded(*one, recipe, root) for one, recipe, root in zip(made, recipes_, folders, strict=True)]
+def load_checkpoints_shared_base(folders: Sequence[Path]) -> list[LoadedCheckpoint]:
+    """The models of several checkpoints, whose base is in memory once."""
+    checkpoint_recipes = read_shared_base_recipes(folders)
+    models = adapters.load_adapters_shared_base(checkpoint_recipes[0], folders)
+    return [
+        _to_checkpoint(loaded, model, recipe, root)
+        for (loaded, model), recipe, root in zip(models, checkpoint_recipes, folders, strict=True)
+    ]
 
 
-def same_base(folders: Sequence[Path]) -> list[recipes.Recipe]:
-    """Recipes of checkpoints that can be served side by side. ValueError where they are not adapters of one base and grammar, or
-    share a name; one alone may be anything."""
-    told = [read_recipe(folder) for folder in folders]
+def read_shared_base_recipes(folders: Sequence[Path]) -> list[Recipe]:
+    """The recipes of checkpoints that are served together.
+
+    ValueError unless they are adapters of one base with one prompt format and different names. A single
+    checkpoint may be anything.
+    """
+    checkpoint_recipes = [read_recipe(folder) for folder in folders]
     names = [folder.resolve().name for folder in folders]
-    for folder, recipe, name in zip(folders, told, names, strict=True):
+    for folder, recipe, name in zip(folders, checkpoint_recipes, names, strict=True):
         if recipe.model.lora is None and len(folders) > 1:
             raise ValueError(
-                f"the checkpoint {folder} is a whole model: only adapters share a base, serve it alone"
+                f"the checkpoint {folder} is a full model: only adapters share a base. Serve it alone"
             )
-        if _base(recipe) != _base(told[0]):
+        if _base_key(recipe) != _base_key(checkpoint_recipes[0]):
             raise ValueError(
-                f"the checkpoint {folder} is of another base or grammar than {folders[0]}: serve each alone"
+                f"the checkpoint {folder} has another base or prompt format than {folders[0]}: serve each "
+                "alone"
             )
         if names.count(name) > 1:
             raise ValueError(f"{names.count(name)} checkpoints are called {name!r}: rename their folders")
-    return told
+    return checkpoint_recipes
 
 
-def _base(recipe: recipes.Recipe) -> tuple[object, ...]:
-    return replace(recipe.model, lora=None), recipe.grammar, recipe.train.precision
+def _base_key(recipe: Recipe) -> tuple[object, ...]:
+    return replace(recipe.model, lora=None), recipe.prompt, recipe.train.precision
 
 
-def _loaded(built: Built, module: nn.Module, recipe: recipes.Recipe, root: Path) -> Loaded:
-    if torch.cuda.is_available() and not built.quantised:
-        module.cuda()
-    return Loaded(module, built.reader, grammar(recipe), recipe, root.resolve().name, built.reuse)
+def _to_checkpoint(loaded: LoadedModel, model: nn.Module, recipe: Recipe, root: Path) -> LoadedCheckpoint:
+    if torch.cuda.is_available() and not loaded.quantized:
+        model.cuda()
+    format_, name = prompt_format(recipe), root.resolve().name
+    return LoadedCheckpoint(model, loaded.processor, format_, recipe, name, loaded.supports_prefix_cache)
 
 
-def read_recipe(folder: str | Path) -> recipes.Recipe:
-    """The recipe in a checkpoint folder, once it is known to hold that recipe's weights and no others."""
+def read_recipe(folder: str | Path) -> Recipe:
+    """The recipe of a checkpoint folder. ValueError unless the folder holds exactly that recipe's weights."""
     root = Path(folder)
     if not root.is_dir():
-        raise ValueError(f"there is no checkpoint folder {root}: `uivlm train` makes one")
+        raise ValueError(f"there is no checkpoint folder {root}: `uivlm train` writes one")
     if not (root / RECIPE).is_file():
-        raise ValueError(f"the folder {root} is no checkpoint: it has no {RECIPE}")
+        raise ValueError(f"the folder {root} is not a checkpoint: it has no {RECIPE}")
     try:
         recipe = recipes.from_dict(json.loads((root / RECIPE).read_text("utf-8")))
     except ValueError as error:
-        raise ValueError(f"{root / RECIPE} is no recipe of this version ({error})") from error
-    needed = tune.files(recipe)
-    for name in tune.ALL:
-        there = (root / name).exists()
-        if name in needed and not there:
-            raise ValueError(f"the folder {root} is no checkpoint: it has no {name}")
-        if there and name not in needed:
+        raise ValueError(f"{root / RECIPE} is not a recipe of this version ({error})") from error
+    needed = adapters.checkpoint_files(recipe)
+    for name in adapters.ALL_FILES:
+        exists = (root / name).exists()
+        if name in needed and not exists:
+            raise ValueError(f"the folder {root} is not a checkpoint: it has no {name}")
+        if exists and name not in needed:
             raise ValueError(
-                f"the folder {root} holds {name}, which a {recipe.model.kind} checkpoint like this one has not: "
-                "it is not as `uivlm train` wrote it"
+                f"the folder {root} holds {name}, which does not belong to a {recipe.model.type} checkpoint "
+                "of this "
+                "recipe: use the folder as `uivlm train` wrote it"
             )
     return recipe

@@ -1,7 +1,7 @@
-"""What a recipe costs before it is run: parameters, tokens, memory, computing. Shapes alone: no weights are read.
+"""What a recipe costs: parameters, tokens, memory, FLOPs. Computed from shapes: no weights are read.
 
-In: a recipe, its model on the meta device, episodes. Out: sizes of sentences, bytes on a GPU, operations.
-All of it is arithmetic on shapes; what a library keeps beside is not in it but for `RUNTIME`.
+In: a recipe, its model on the meta device, episodes. Out: sizes of sentences, bytes on a GPU, FLOPs. What a
+library allocates in addition is not included, except CUDA_RUNTIME_BYTES.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,73 +13,76 @@ from torch import nn
 
 from uivlm import recipe as recipes
 from uivlm.actions.action import Point, Tap
-from uivlm.episode import Episode, Screen, Step
-from uivlm.models import tune
-from uivlm.models.lora import targets
-from uivlm.models.model import Built, check_length, grammar
-from uivlm.models.vision import sees
-from uivlm.sentences.encode import IGNORE, encode
-from uivlm.sentences.sentence import Picture
+from uivlm.episodes.encode import IGNORE, encode
+from uivlm.episodes.episode import Episode, Screen, Step
+from uivlm.episodes.sentence import ScreenPiece
+from uivlm.models.adapters import lora_layers, prepare_for_training
+from uivlm.models.build import check_length, prompt_format
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.multimodal import is_vision_parameter
 
-PHONE = (2400, 1080)  # pixels, height and width: of episodes that are not given
-STEPS = 8  # of such an episode: AITW's mean is 5,689,993 steps / 715,142 episodes
-WORDS = "open the settings and turn on the dark mode of the display"
-AITW = {  # subset: recorded steps (Rawles et al. 2023, table 2)
+SCREEN_SIZE = (2400, 1080)  # height and width in pixels; used without data
+TYPICAL_STEPS = 8  # of an episode; AITW's mean is 5,689,993 steps / 715,142 episodes
+TYPICAL_GOAL = "open the settings and turn on the dark mode of the display"
+AITW_STEPS = {  # subset: recorded steps (Rawles et al. 2023, table 2)
     "GoogleApps": 4_903_601,
     "Install": 250_058,
     "WebShopping": 365_253,
     "General": 85_413,
     "Single": 85_668,
 }
-EPISODES = 200  # of prepared data, read for their lengths
+MAX_EPISODES = 200  # of prepared data, read for their lengths
 TRAINED_SHARE = 0.8  # of AITW's episodes: its standard splits are 80 / 10 / 10
-QUANTISED = {"nf4": 0.5 + 1 / 64 + 4 / (64 * 256), "int8": 1.0}  # bytes a weight, its scales among them
-RUNTIME = 0.8e9  # bytes that CUDA and its libraries take on a GPU
+BYTES_PER_QUANTIZED_WEIGHT = {
+    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
+    "int8": 1.0,
+}  # bytes a weight, its scales among them
+CUDA_RUNTIME_BYTES = 0.8e9  # bytes that CUDA and its libraries take on a GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """One sentence: its tokens, those that are trained, its screens, the patches that they are seen in and their tokens."""
+class SentenceSize:
+    """One sentence."""
 
-    tokens: int
-    trained: int
-    screens: int
-    patches: int
-    visual: int
+    num_tokens: int
+    num_trained_tokens: int
+    num_screens: int
+    num_patches: int
+    num_visual_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class LengthSummary:
     """Tokens of episodes and of their sentences."""
 
-    episodes: int
-    a_step: float  # mean over sentences of tokens a screen, words included
-    a_screen: float  # mean over screens of visual tokens
+    num_episodes: int
+    tokens_per_step: float  # mean over sentences; text included
+    visual_tokens_per_screen: float  # mean over screens
     median: int  # of an episode
-    high: int  # 95 % of the episodes are not longer
+    p95: int  # 95 % of the episodes are not longer
     longest: int
     longest_sentence: int
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A model in numbers, for memory and operations."""
+class ModelShape:
+    """The sizes of a model that memory and FLOPs depend on."""
 
-    parameters: int
-    trained: int
-    linear: int  # weights of the language tower's blocks
-    vision: int  # parameters of the vision encoder
-    vocabulary: int
-    width: int
-    inner: int  # of the MLP
-    layers: int
-    patch: int  # pixels that the vision encoder takes as one
-    vision_width: int
-    recompute: bool  # are blocks computed again in the backward?
+    num_parameters: int
+    num_trainable: int
+    linear_parameters: int  # weights of the language tower's blocks
+    vision_parameters: int  # parameters of the vision encoder
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int  # of the MLP
+    num_layers: int
+    patch_area: int  # pixels that the vision encoder takes as one
+    vision_hidden_size: int
+    gradient_checkpointing: bool  # are blocks computed again in the backward?
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on one GPU."""
 
     weights: float
@@ -89,150 +92,189 @@ class Memory:
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.activations + RUNTIME
+        return self.weights + self.gradients + self.optimizer + self.activations + CUDA_RUNTIME_BYTES
 
 
-def usual_episode() -> Episode:
-    """An episode of AITW's mean length on a usual phone, for want of data."""
-    screen = Screen(np.zeros((*PHONE, 3), np.uint8))
-    return Episode("usual", WORDS, "usual", tuple(Step(screen, Tap(Point(0.5, 0.5))) for _ in range(STEPS)))
+def typical_episode() -> Episode:
+    """An episode of AITW's mean length on a typical phone, used without data."""
+    screen = Screen(np.zeros((*SCREEN_SIZE, 3), np.uint8))
+    return Episode(
+        "usual",
+        TYPICAL_GOAL,
+        "usual",
+        tuple(Step(screen, Tap(Point(0.5, 0.5))) for _ in range(TYPICAL_STEPS)),
+    )
 
 
-def sizes(recipe: recipes.Recipe, built: Built, episodes: Iterable[Episode]) -> list[list[Size]]:
-    """Of each episode's sentences. ValueError where one is longer than the model reads; no screen is ever cut."""
-    spoken, patch = grammar(recipe), _patch(built.module)
-    found = []
+def sentence_sizes(
+    recipe: recipes.Recipe, loaded: LoadedModel, episodes: Iterable[Episode]
+) -> list[list[SentenceSize]]:
+    """The sizes of each episode's sentences.
+
+    ValueError if one is longer than the model's context; no sentence is truncated.
+    """
+    format_, patch_area = prompt_format(recipe), _patch_area(loaded.model)
+    sizes = []
     for episode in episodes:
         rows = []
-        for window in spoken.windows(episode):
-            sentence = spoken.sentence(window)
-            example = encode(sentence, built.reader, look=False)
-            check_length(example.input_ids, built.reader, f"episode {episode.id!r}")
-            seen = [built.reader.pixels(piece).shape for piece in sentence if isinstance(piece, Picture)]
-            patches = sum(shape[1] * shape[2] // patch for shape in seen)
+        for window in format_.windows(episode):
+            sentence = format_.sentence(window)
+            example = encode(sentence, loaded.processor, with_pixels=False)
+            check_length(example.input_ids, loaded.processor, f"episode {episode.id!r}")
+            shapes = [
+                loaded.processor.pixel_values(piece).shape
+                for piece in sentence
+                if isinstance(piece, ScreenPiece)
+            ]
+            patches = sum(shape[1] * shape[2] // patch_area for shape in shapes)
             trained = int((example.labels != IGNORE).sum())
-            rows.append(Size(len(example.input_ids), trained, len(seen), patches, sum(example.tokens)))
-        found.append(rows)
-    return found
+            rows.append(
+                SentenceSize(
+                    len(example.input_ids), trained, len(shapes), patches, sum(example.num_visual_tokens)
+                )
+            )
+        sizes.append(rows)
+    return sizes
 
 
-def lengths(found: list[list[Size]]) -> Lengths:
-    """What `sizes` found, in a few numbers."""
-    rows = [row for each in found for row in each]
-    tokens = sorted(sum(row.tokens for row in each) for each in found)
-    return Lengths(
-        episodes=len(found),
-        a_step=sum(row.tokens / row.screens for row in rows) / len(rows),
-        a_screen=sum(row.visual for row in rows) / sum(row.screens for row in rows),
+def summarize_lengths(sizes: list[list[SentenceSize]]) -> LengthSummary:
+    """The result of `sentence_sizes` in a few numbers."""
+    rows = [row for episode in sizes for row in episode]
+    tokens = sorted(sum(row.num_tokens for row in episode) for episode in sizes)
+    return LengthSummary(
+        num_episodes=len(sizes),
+        tokens_per_step=sum(row.num_tokens / row.num_screens for row in rows) / len(rows),
+        visual_tokens_per_screen=sum(row.num_visual_tokens for row in rows)
+        / sum(row.num_screens for row in rows),
         median=tokens[len(tokens) // 2],
-        high=tokens[int(0.95 * (len(tokens) - 1))],
+        p95=tokens[int(0.95 * (len(tokens) - 1))],
         longest=tokens[-1],
-        longest_sentence=max(row.tokens for row in rows),
+        longest_sentence=max(row.num_tokens for row in rows),
     )
 
 
-def begun(built: Built, seed: int) -> tuple[nn.Module, Shape]:
-    """The model made ready to train, as a run has it, and its shape."""
-    module = built.module
-    adapted = [_linear(module, name) for name in targets(module, built.targets)]
+def prepare_and_measure(loaded: LoadedModel, seed: int) -> tuple[nn.Module, ModelShape]:
+    """The model prepared for training, as a run has it, and its shape."""
+    module = loaded.model
+    adapted = [_linear(module, name) for name in lora_layers(module, loaded.lora_targets)]
     vocabulary, width = module.get_input_embeddings().weight.shape  # type: ignore[operator]
     text: Any = getattr(module.config, "text_config", module.config)
-    kernel = _kernel(module)
-    patch = _patch(module)
+    kernel = _patch_embedding(module)
+    patch = _patch_area(module)
     before = {
-        "parameters": sum(value.numel() for value in module.parameters()),
-        "linear": sum(one.in_features * one.out_features for one in adapted),
-        "vision": sum(value.numel() for name, value in module.named_parameters() if sees(name)),
-        "inner": max(max(one.in_features, one.out_features) for one in adapted),
+        "num_parameters": sum(value.numel() for value in module.parameters()),
+        "linear_parameters": sum(layer.in_features * layer.out_features for layer in adapted),
+        "vision_parameters": sum(
+            value.numel() for name, value in module.named_parameters() if is_vision_parameter(name)
+        ),
+        "intermediate_size": max(max(layer.in_features, layer.out_features) for layer in adapted),
     }
-    model = tune.begin(built, seed)
+    model = prepare_for_training(loaded, seed)
     trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
-    return model, Shape(
+    return model, ModelShape(
         **before,
-        trained=trained,
-        vocabulary=vocabulary,
-        width=width,
-        layers=int(text.num_hidden_layers),
-        patch=patch,
-        vision_width=kernel.out_channels,
-        recompute=built.recompute,
+        num_trainable=trained,
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_layers=int(text.num_hidden_layers),
+        patch_area=patch,
+        vision_hidden_size=kernel.out_channels,
+        gradient_checkpointing=loaded.gradient_checkpointing,
     )
 
 
-def memory(recipe: recipes.Recipe, shape: Shape, rows: Sequence[Size], gpus: int, zero: int) -> Memory:
-    """On each GPU under a ZeRO stage, with `rows` in one forward.
+def estimate_memory(
+    recipe: recipes.Recipe, shape: ModelShape, rows: Sequence[SentenceSize], gpus: int, zero_stage: int
+) -> MemoryEstimate:
+    """Memory of each GPU under a ZeRO stage, with `rows` in one forward pass.
 
-    Adapters and what is trained beside them are float32 with two moments each: 16 bytes; under DeepSpeed and in full
-    fine-tuning bfloat16 with float32 copies, 16 bytes too. `train.offload` takes the moments away, and the weights of stage 3
-    but for those of the block at work, which are not counted.
+    A trained parameter takes 16 bytes: a float32 value and gradient with two moments, or, under DeepSpeed and
+    in full fine-tuning, bfloat16 with a float32 copy. `distributed.cpu_offload` removes the moments, and at
+    stage 3 the weights, except those of the current block, which are not counted.
     """
     size = 4 if recipe.train.precision == "float32" else 2
-    frozen = shape.parameters * size
-    if recipe.quantise is not None:
-        frozen -= shape.linear * (size - QUANTISED[recipe.quantise])  # type: ignore[assignment]
+    frozen = shape.num_parameters * size
+    if recipe.quantize is not None:
+        frozen -= shape.linear_parameters * (size - BYTES_PER_QUANTIZED_WEIGHT[recipe.quantize])  # type: ignore[assignment]
     adapters = recipe.model.lora is not None
-    low = (not adapters and size == 2) or (zero > 0 and size == 2)
+    low = (not adapters and size == 2) or (zero_stage > 0 and size == 2)
     weight, gradient, moments = (2, 2, 12) if low else (4, 4, 8)
-    weights = frozen + (shape.trained * weight if adapters else 0)
+    weights = frozen + (shape.num_trainable * weight if adapters else 0)
     share = {
-        "weights": gpus if zero >= 3 else 1,
-        "gradients": gpus if zero >= 2 else 1,
-        "optimizer": gpus if zero >= 1 else 1,
+        "weights": gpus if zero_stage >= 3 else 1,
+        "gradients": gpus if zero_stage >= 2 else 1,
+        "optimizer": gpus if zero_stage >= 1 else 1,
     }
-    away = recipe.train.offload
-    return Memory(
-        0.0 if away and zero == 3 else weights / share["weights"],
-        shape.trained * gradient / share["gradients"],
-        0.0 if away and zero else shape.trained * moments / share["optimizer"],
+    away = recipe.distributed.cpu_offload
+    return MemoryEstimate(
+        0.0 if away and zero_stage == 3 else weights / share["weights"],
+        shape.num_trainable * gradient / share["gradients"],
+        0.0 if away and zero_stage else shape.num_trainable * moments / share["optimizer"],
         _activations(shape, rows, size, adapters),
     )
 
 
-def _activations(shape: Shape, rows: Sequence[Size], size: int, adapters: bool) -> float:
-    """What the forward keeps for the backward: every block's input and one whole block where blocks are computed again,
-    else every block; the logits of trained tokens as they are, in float32, and their gradient; one vision block."""
-    longest = max(row.tokens for row in rows) * len(rows)
-    block = longest * (8 * shape.width + 4 * shape.inner) * size
+def _activations(shape: ModelShape, rows: Sequence[SentenceSize], size: int, adapters: bool) -> float:
+    """What the forward pass keeps for the backward pass.
+
+    With gradient checkpointing: the input of every block and one whole block; otherwise every block. In
+    addition the logits of trained tokens, their float32 copy and gradient, and one vision block.
+    """
+    longest = max(row.num_tokens for row in rows) * len(rows)
+    block = longest * (8 * shape.hidden_size + 4 * shape.intermediate_size) * size
     if adapters:
-        block += longest * (6 * shape.width + shape.inner) * 4  # adapters read their input in float32
-    blocks = longest * shape.width * size * shape.layers + block if shape.recompute else block * shape.layers
-    logits = sum(row.trained for row in rows) * shape.vocabulary * (size + 8)
-    vision = sum(row.patches for row in rows) * shape.vision_width * 10 * size
+        block += (
+            longest * (6 * shape.hidden_size + shape.intermediate_size) * 4
+        )  # adapters read their input in float32
+    blocks = (
+        longest * shape.hidden_size * size * shape.num_layers + block
+        if shape.gradient_checkpointing
+        else block * shape.num_layers
+    )
+    logits = sum(row.num_trained_tokens for row in rows) * shape.vocab_size * (size + 8)
+    vision = sum(row.num_patches for row in rows) * shape.vision_hidden_size * 10 * size
     return blocks + logits + vision
 
 
-def operations(shape: Shape, row: Size) -> float:
-    """Floating-point operations that one training step spends on a sentence: two for each weight and token forward, two
-    back through it, two more where blocks are computed again, two for gradients of what is trained."""
-    passes = 3 if shape.recompute else 2
-    linear = 2 * row.tokens * (passes * shape.linear + shape.trained)
-    attention = 2 * row.tokens**2 * shape.width * shape.layers * (passes + 1)  # causal: half of all pairs
-    head = 4 * row.trained * shape.vocabulary * shape.width
-    return float(linear + attention + head + 2 * shape.vision * row.patches)
+def hardware_flops(shape: ModelShape, row: SentenceSize) -> float:
+    """FLOPs of one training step on a sentence.
+
+    For each weight and token: two forward, two backward, two more if blocks are recomputed, two for each
+    trained weight.
+    """
+    passes = 3 if shape.gradient_checkpointing else 2
+    linear = 2 * row.num_tokens * (passes * shape.linear_parameters + shape.num_trainable)
+    attention = (
+        2 * row.num_tokens**2 * shape.hidden_size * shape.num_layers * (passes + 1)
+    )  # causal: half of all pairs
+    head = 4 * row.num_trained_tokens * shape.vocab_size * shape.hidden_size
+    return float(linear + attention + head + 2 * shape.vision_parameters * row.num_patches)
 
 
-def needed(shape: Shape, tokens: Sequence[int], trained: int, pixels: int) -> float:
-    """Floating-point operations that a batch cannot do without: sentences of so many tokens, so many of which are trained,
-    and screens of so many pixels that pass the vision encoder now. What is computed again is not needed."""
-    lean = replace(shape, recompute=False)
-    rows = [Size(number, 0, 0, 0, 0) for number in tokens]
-    return sum(operations(lean, row) for row in rows) + operations(
-        lean, Size(0, trained, 0, pixels // shape.patch, 0)
+def model_flops(shape: ModelShape, tokens: Sequence[int], num_trained_tokens: int, num_pixels: int) -> float:
+    """FLOPs that a batch needs, without recomputation.
+
+    `tokens`: of each sentence; `num_pixels`: of the screens that pass the vision encoder in this step.
+    """
+    lean = replace(shape, gradient_checkpointing=False)
+    rows = [SentenceSize(count, 0, 0, 0, 0) for count in tokens]
+    return sum(hardware_flops(lean, row) for row in rows) + hardware_flops(
+        lean, SentenceSize(0, num_trained_tokens, 0, num_pixels // shape.patch_area, 0)
     )
 
 
 def _linear(module: nn.Module, name: str) -> nn.Linear:
-    found = module.get_submodule(name)
-    assert isinstance(found, nn.Linear)
-    return found
+    layer = module.get_submodule(name)
+    assert isinstance(layer, nn.Linear)
+    return layer
 
 
-def _kernel(module: nn.Module) -> nn.Conv2d | nn.Conv3d:
-    """What makes a vector of each patch."""
+def _patch_embedding(module: nn.Module) -> nn.Conv2d | nn.Conv3d:
+    """The convolution that makes a vector of each patch."""
     return next(part for part in module.modules() if isinstance(part, nn.Conv2d | nn.Conv3d))
 
 
-def _patch(module: nn.Module) -> int:
+def _patch_area(module: nn.Module) -> int:
     """Pixels of one patch."""
-    height, width = _kernel(module).kernel_size[-2:]
+    height, width = _patch_embedding(module).kernel_size[-2:]
     return int(height * width)

@@ -1,209 +1,194 @@
-"""The guard between a loop and a phone: a device and a policy in, a device that keeps the policy out.
+"""The guard between a loop and a phone: a device and a policy in, a device that enforces the policy out.
 
-It is also the loop's witness, for it must know how sure the agent was. No gesture passes it that the policy does not
-allow; nothing is done after an end.
+No gesture passes that the policy does not allow, and none after a stop.
 """
 
 import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 
-from uivlm.actions.gesture import Gesture, Keys, Touch
-from uivlm.agents.agent import Decision
-from uivlm.devices.device import Device, Telling
-from uivlm.episode import Screen
-from uivlm.loop import Witness
-from uivlm.safety.deed import committing
-from uivlm.safety.halt import Halt, TakenOver
-from uivlm.safety.person import Person, Proposal
+from uivlm.actions.decision import Decision
+from uivlm.actions.gesture import Gesture, Touch, TypeText
+from uivlm.devices.device import BAR_FRACTION, Device, InspectableDevice, is_black
+from uivlm.episodes.episode import Element, Screen
+from uivlm.rollout.loop import HumanTookOver, RunStopped
 from uivlm.safety.policy import Policy
-from uivlm.safety.secret import SecretError, open_secrets, without
-from uivlm.safety.veil import UncoveredError, Veil
+from uivlm.safety.redaction import RedactingDevice, RedactionError, mask_decision
+from uivlm.safety.secrets import SecretError, Secrets, mask_secrets
+from uivlm.safety.sensitive import sensitive_labels
+from uivlm.safety.supervisor import ConfirmationRequest, Supervisor
 
-EDGE = 0.06  # top and bottom share of a screen that a secure window leaves: the bars
-BLACK = 4  # grey levels: nothing brighter is on a black screen
-COARSE = 20  # places across a screen that count as different ones
+GESTURE_GRID = 20  # cells across a screen; gestures in the same cells are the same
 
 
 class Guard:
-    """A Device and a Witness. Raises Halt where the run must end, TakenOver where a person did something else."""
+    """A Device. Raises RunStopped to end the run, HumanTookOver if a person did something else."""
 
     def __init__(
         self,
         device: Device,
         policy: Policy,
-        person: Person,
-        witness: Witness,
+        secrets: Secrets,
+        supervisor: Supervisor,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.telling = _telling(device, policy)
-        self.policy, self.person, self.witness = policy, person, witness
-        self.secrets = open_secrets(policy)
-        self.veil = Veil(device, self.secrets)
-        self._clock, self._began = clock, clock()
-        self._seen: Screen | None = None
-        self._decision: Decision | None = None
-        self._done: Counter[tuple[str, str]] = Counter()
-
-    # -- a device -------------------------------------------------------------------------------------------
+        self.policy, self.secrets, self.supervisor = policy, secrets, supervisor
+        self.inspectable_device = inspectable_device(device, policy)
+        self.redacting_device = RedactingDevice(device, secrets)
+        self._clock, self._start_time = clock, clock()
+        self._screen: Screen | None = None  # the last one that was returned
+        self._elements: tuple[Element, ...] | None = None  # on it, if redaction needed them
+        self._gesture_counts: Counter[tuple[str, str]] = Counter()
 
     def screen(self) -> Screen:
-        self._check()
-        while is_black(screen := self._look()):
-            self._hand_over(screen, "the screen is black: a secure page, or the phone is asleep")
-            self._check()
-        self._seen = screen
+        """The screen, with secrets covered. A black screen needs a person."""
+        self._check_stop_conditions()
+        while is_black(screen := self._capture()):
+            self._ask_for_help(screen, "the screen is black: a secure page, or the phone is asleep")
+            self._check_stop_conditions()
+        self._screen = screen
         return screen
 
     def perform(self, gesture: Gesture) -> None:
-        assert self._seen is not None, "a gesture before any screen"
-        self._check()
-        state = (_afar(self._seen), _coarse(gesture, self._seen))
-        if self._done[state] >= self.policy.max_repeats:
-            raise Halt("stuck", f"the same gesture was done {self._done[state]} times on the same screen")
-        reasons = (*self._place("before"), *self._doubts(), *self._deeds(self._seen, gesture))
-        self._ask(Proposal(self._seen, self._decision, gesture, reasons))
-        self._check()
-        self._place("before")  # the answer may have taken its time
-        if reasons and _afar(self._look()) != state[0]:
-            raise TakenOver  # what was confirmed is not there any more: the agent looks anew
-        self._done[state] += 1
-        try:
-            self.veil.perform(gesture)
-        except SecretError as error:
-            raise Halt("denied", str(error)) from None
+        """Perform a gesture whose decision is unknown."""
+        self._perform(gesture, None)
 
-    def _look(self) -> Screen:
-        try:
-            return self.veil.screen()
-        except UncoveredError as error:
-            raise Halt("handed over", str(error)) from None
+    def perform_decision(self, gesture: Gesture, decision: Decision) -> None:
+        """Perform the gesture of a decision."""
+        self._perform(gesture, decision)
 
-    def _check(self) -> None:
-        """Has the run to end?"""
-        if self.person.stopped():
-            raise Halt("stopped", "stopped by a person")
-        if self.policy.stop_file and Path(self.policy.stop_file).exists():
-            raise Halt("stopped", f"stopped by the file {self.policy.stop_file}")
-        if self._clock() - self._began > self.policy.max_seconds:
-            raise Halt("time", f"not finished after {self.policy.max_seconds:g} seconds, the policy's limit")
+    def check_after_gesture(self) -> None:
+        """A gesture may open another app. Raises RunStopped if the policy denies it."""
+        self._check_app("after")
 
-    def _place(self, when: str) -> tuple[str, ...]:
-        """Why a person has to be asked in the app in front. Raises Halt where the agent may not be."""
-        allow, deny, ask_in = self.policy.allow, self.policy.deny, self.policy.ask_in
-        if not (allow or deny or ask_in) or self.telling is None:
-            return ()
-        app = self.telling.foreground()
-        if not app and (allow or deny):
-            raise Halt(
-                "denied", f"which app is in front {when} the gesture cannot be told, and the policy needs it"
-            )
-        if _named(app, deny) or (allow and not _named(app, allow)):
-            raise Halt("denied", f"{app} was in front {when} the gesture: the policy does not allow it")
-        if not app:
-            return ("which app is in front cannot be told",)
-        return (f"each gesture in {app} is to be confirmed",) if _named(app, ask_in) else ()
-
-    def _doubts(self) -> tuple[str, ...]:
-        if self._decision is None:
-            return ()
-        sure = self._decision.kind_confidence
-        sure = self._decision.confidence if sure is None else sure
-        if sure is None or sure >= self.policy.min_confidence:
-            return ()
-        return (f"the agent is not sure: {sure:.2f}, below {self.policy.min_confidence:.2f}",)
-
-    def _deeds(self, screen: Screen, gesture: Gesture) -> tuple[str, ...]:
-        if not self.policy.commits or self.telling is None or isinstance(gesture, Keys):
-            return ()
-        elements = self.telling.elements()
-        if elements is None:
-            return ("what is touched cannot be told",)
-        return tuple(
-            f"it may commit: {label!r}"
-            for label in committing(gesture, screen, elements, self.policy.commits)
+    def _perform(self, gesture: Gesture, decision: Decision | None) -> None:
+        assert self._screen is not None, "a gesture needs a screen"
+        self._check_stop_conditions()
+        screen, screen_key = self._screen, _screen_key(self._screen)
+        state = (screen_key, _gesture_key(gesture, screen))
+        if self._gesture_counts[state] >= self.policy.max_repeats:
+            raise RunStopped("stuck", f"the same gesture was repeated {self._gesture_counts[state]} times")
+        reasons = (
+            *self.policy.confirmation_reasons(self._check_app("before")),
+            *self._confidence_reasons(decision),
+            *self._sensitive_reasons(screen, gesture),
         )
+        self._ask_supervisor(screen, decision, gesture, reasons)
+        self._check_stop_conditions()
+        if reasons or self.supervisor.previews_gestures:  # a person's answer takes time
+            self._check_app("before")
+        if reasons and _screen_key(self._capture()) != screen_key:
+            raise HumanTookOver  # the confirmed screen is gone: the agent takes a new one
+        self._gesture_counts[state] += 1
+        try:
+            self.redacting_device.perform(gesture)
+        except SecretError as error:
+            raise RunStopped("denied", str(error)) from None
 
-    def _ask(self, proposal: Proposal) -> None:
-        match self.person.answer(proposal):
+    def _capture(self) -> Screen:
+        try:
+            screen, self._elements = self.redacting_device.capture()
+        except RedactionError as error:
+            raise RunStopped("needs_human", str(error)) from None
+        return screen
+
+    def _check_stop_conditions(self) -> None:
+        """Raises RunStopped if the run must end now."""
+        if self.supervisor.stop_requested():
+            raise RunStopped("stopped", "stopped by a person")
+        if self.policy.stop_file and Path(self.policy.stop_file).exists():
+            raise RunStopped("stopped", f"stopped by the file {self.policy.stop_file}")
+        if self._clock() - self._start_time > self.policy.max_seconds:
+            raise RunStopped(
+                "timeout", f"not finished after {self.policy.max_seconds:g} seconds, the policy's maximum"
+            )
+
+    def _check_app(self, when: str) -> str:
+        """The foreground app, before or after a gesture. Raises RunStopped if the policy denies it."""
+        if not self.policy.needs_app or self.inspectable_device is None:
+            return ""
+        app = self.inspectable_device.foreground()
+        if reason := self.policy.app_denied(app):
+            raise RunStopped("denied", f"{when} the gesture, {reason}")
+        return app
+
+    def _confidence_reasons(self, decision: Decision | None) -> tuple[str, ...]:
+        if decision is None:
+            return ()
+        confidence = decision.action_type_confidence
+        confidence = decision.confidence if confidence is None else confidence
+        if confidence is None or confidence >= self.policy.min_confidence:
+            return ()
+        return (f"the confidence is {confidence:.2f}, below {self.policy.min_confidence:.2f}",)
+
+    def _sensitive_reasons(self, screen: Screen, gesture: Gesture) -> tuple[str, ...]:
+        """One UI dump a step: the one that covered the screen, if there is one."""
+        if not self.policy.confirm_labels or self.inspectable_device is None or isinstance(gesture, TypeText):
+            return ()
+        elements = self._elements
+        if elements is None:
+            elements = self.inspectable_device.elements()
+        if elements is None:
+            return ("the touched element is unknown",)
+        labels = sensitive_labels(gesture, screen, elements, self.policy.confirm_labels)
+        return tuple(f"the touched element says {self.secrets.mask(label)!r}" for label in labels)
+
+    def _ask_supervisor(
+        self, screen: Screen, decision: Decision | None, gesture: Gesture, reasons: tuple[str, ...]
+    ) -> None:
+        masked = None if decision is None else mask_decision(decision, self.secrets)
+        request = ConfirmationRequest(screen, masked, mask_secrets(gesture, self.secrets), reasons)
+        match self.supervisor.answer(request):
             case "yes":
                 return
             case "no":
-                why = "; ".join(proposal.reasons) or "by a person"
-                raise Halt("denied", f"not confirmed: {why}")
+                raise RunStopped("denied", f"not confirmed: {'; '.join(reasons) or 'by a person'}")
             case "stop":
-                raise Halt("stopped", "stopped by a person")
+                raise RunStopped("stopped", "stopped by a person")
             case steps:
-                raise TakenOver(steps)
+                raise HumanTookOver(steps)
 
-    def _hand_over(self, screen: Screen, why: str) -> None:
-        """A person may help: `yes` looks again."""
-        match self.person.answer(Proposal(screen, None, None, (why,))):
+    def _ask_for_help(self, screen: Screen, reason: str) -> None:
+        """Returns if the person answers `yes`: take another screen."""
+        match self.supervisor.answer(ConfirmationRequest(screen, None, None, (reason,))):
             case "yes":
                 return
             case "stop":
-                raise Halt("stopped", "stopped by a person")
+                raise RunStopped("stopped", "stopped by a person")
             case "no":
-                raise Halt("handed over", f"{why}: a person has to go on")
+                raise RunStopped("needs_human", f"{reason}: a person must continue")
             case steps:
-                raise TakenOver(steps)
-
-    # -- a witness ------------------------------------------------------------------------------------------
-
-    def saw(self, t: int, screen: Screen, ms: float) -> None:
-        self.witness.saw(t, screen, ms)
-
-    def decided(self, t: int, decision: Decision, ms: float) -> None:
-        self._decision = decision
-        action, words = without(decision.action, self.secrets), self.secrets.hidden(decision.words)
-        self.witness.decided(t, replace(decision, action=action, words=words), ms)
-
-    def performed(self, t: int, done: Gesture | None, ms: float, by_hand: bool = False) -> None:
-        self._decision = None
-        self.witness.performed(t, None if done is None else without(done, self.secrets), ms, by_hand)
-        if done is not None and not by_hand:
-            self._place("after")
-
-    def ended(self, status: str, message: str) -> None:
-        self.witness.ended(status, self.secrets.hidden(message))
+                raise HumanTookOver(steps)
 
 
-def is_black(screen: Screen) -> bool:
-    """Is nothing on the screen between its bars? So Android shows a secure window, and a phone that sleeps."""
-    height = screen.pixels.shape[0]
-    return int(screen.pixels[int(EDGE * height) : max(1, int((1 - EDGE) * height))].max(initial=0)) < BLACK
-
-
-def _telling(device: Device, policy: Policy) -> Telling | None:
-    if isinstance(device, Telling):
+def inspectable_device(device: Device, policy: Policy) -> InspectableDevice | None:
+    """The device, if it can say what it shows. Raises ValueError if it cannot and the policy needs it."""
+    if isinstance(device, InspectableDevice):
         return device
-    if policy.allow or policy.deny or policy.ask_in or policy.commits or policy.redact or policy.secrets:
+    if policy.needs_app or policy.confirm_labels or policy.redact or policy.secrets:
         raise ValueError(
-            f"{type(device).__name__} cannot say what is on its screen, so rules on apps, commits and secrets cannot be kept"
+            f"{type(device).__name__} cannot name its app and elements: "
+            "remove the policy's rules on apps, labels and secrets"
         )
     return None
 
 
-def _named(app: str, packages: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(app, package) for package in packages)
-
-
-def _afar(screen: Screen) -> str:
-    """A screen as it looks from afar, without its bars: a caret or a clock makes no other one."""
+def _screen_key(screen: Screen) -> str:
+    """A coarse digest without the bars: a caret or a clock does not change it."""
     height = screen.pixels.shape[0]
-    far = screen.pixels[int(EDGE * height) :: 8, ::8] >> 5
-    return hashlib.sha256(np.ascontiguousarray(far).tobytes() + str(screen.pixels.shape).encode()).hexdigest()
+    coarse = screen.pixels[int(BAR_FRACTION * height) :: 8, ::8] >> 5
+    return hashlib.sha256(
+        np.ascontiguousarray(coarse).tobytes() + str(screen.pixels.shape).encode()
+    ).hexdigest()
 
 
-def _coarse(gesture: Gesture, screen: Screen) -> str:
-    """Gestures that differ by a finger's jitter are the same."""
+def _gesture_key(gesture: Gesture, screen: Screen) -> str:
+    """Gestures that differ by a finger's jitter have the same key."""
     if not isinstance(gesture, Touch):
         return repr(gesture)
     height, width = screen.pixels.shape[:2]
-    return str([(x * COARSE // width, y * COARSE // height) for x, y in gesture.path])
+    return str([(x * GESTURE_GRID // width, y * GESTURE_GRID // height) for x, y in gesture.points])

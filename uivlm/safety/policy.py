@@ -1,27 +1,32 @@
-"""What a run may do: the `safety` section of a TOML file in, a checked Policy out.
+"""What a run may do: a TOML file in, a validated Policy out.
 
 [safety]
-allow = ["com.android.deskclock"]    # apps it may be in; left out: every app that is not denied
-deny = ["com.bank.*"]                # a name may end with *
-min_confidence = 0.5                 # below it, a person is asked
+allow_apps = ["com.android.deskclock"]   # apps it may use; default: every app that is not denied
+deny_apps = ["com.bank.*"]               # a name may end with *
+min_confidence = 0.5                     # below it, a person must confirm
 max_seconds = 300
 
 [secrets]
-pin = "BANK_PIN"                     # {secret:pin} in goals and typed text is what BANK_PIN holds in the environment
+pin = "BANK_PIN"    # {secret:pin} in goals and typed text is replaced by the variable BANK_PIN
 """
 
 import math
 import re
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*\*?|\*")  # Android's names, hosts of web pages; * at the end
-NAME = re.compile(r"[a-z][a-z0-9_]*")
+from pydantic import TypeAdapter, with_config
 
-# Where a wrong tap costs most: what may be installed, permitted, or changed for good.
-GRAVE = (
+from uivlm.actions.schema import STRICT, from_json
+
+PACKAGE_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*\*?|\*")  # Android's names, hosts of web pages; * at the end
+SECRET_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
+
+# Apps in which a wrong tap does the most harm: they install, grant permissions, or change settings.
+SENSITIVE_APPS = (
     "com.android.settings",
     "com.android.packageinstaller",
     "com.google.android.packageinstaller",
@@ -29,108 +34,124 @@ GRAVE = (
     "com.google.android.permissioncontroller",
     "com.android.vending",
 )
-# Deeds that cannot be undone, as they are written on buttons.
-COMMITS = (
+# Words on buttons whose effect cannot be undone.
+SENSITIVE_LABELS = (
     "pay", "buy", "order", "checkout", "check out", "purchase", "subscribe", "donate", "transfer",
     "send", "post", "publish", "share", "reply", "call", "dial",
     "delete", "remove", "erase", "reset", "uninstall", "install", "format", "unsubscribe",
     "accept", "agree", "allow", "grant", "confirm", "submit", "sign",
 )  # fmt: skip
+RENAMED = {  # settings of uivlm 0.1
+    "allow": "allow_apps", "deny": "deny_apps", "ask_in": "confirm_apps", "commits": "confirm_labels",
+}  # fmt: skip
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class Policy:
-    allow: tuple[str, ...] = ()  # packages of apps it may be in; none: every one that is not denied
-    deny: tuple[str, ...] = ()  # packages it may not be in
-    ask_in: tuple[str, ...] = GRAVE  # packages in which each gesture is confirmed
-    commits: tuple[str, ...] = COMMITS  # words on what is touched for which a person is asked
-    min_confidence: float = 0.0  # [0, 1]: an action (its kind, where that is known) less sure is asked for
-    max_steps: int = 50  # actions of a run
-    max_seconds: float = 900.0  # of a run
-    max_repeats: int = 3  # times the same gesture may be done on the same screen in one run
-    stop_file: str = ""  # a path: where such a file appears, the run ends
-    redact: tuple[str, ...] = ()  # regular expressions: what they find, neither model nor trace sees
-    secrets: dict[str, str] = field(default_factory=dict)  # name -> variable of the environment
+    allow_apps: tuple[str, ...] = ()  # packages it may use; empty: every app that is not denied
+    deny_apps: tuple[str, ...] = ()  # packages it must not use
+    confirm_apps: tuple[str, ...] = SENSITIVE_APPS  # packages in which a person confirms each gesture
+    confirm_labels: tuple[str, ...] = SENSITIVE_LABELS  # words on the touched element that need confirmation
+    min_confidence: float = 0.0  # [0, 1]; below it (of the action type, if known) a person confirms
+    max_steps: int = 50
+    max_seconds: float = 900.0
+    max_repeats: int = 3  # of one gesture on the same screen
+    stop_file: str = ""  # path; the run ends when this file appears
+    redact: tuple[str, ...] = ()  # regular expressions; neither model nor trace sees what they match
+    secrets: dict[str, str] = field(default_factory=dict)  # name -> environment variable
 
     def __post_init__(self) -> None:
-        for name in ("allow", "deny", "ask_in"):
+        for name in ("allow_apps", "deny_apps", "confirm_apps"):
             for package in getattr(self, name):
-                if not PACKAGE.fullmatch(package):
+                if not PACKAGE_PATTERN.fullmatch(package):
                     raise ValueError(
-                        f"safety.{name}: {package!r} is no package: such as com.android.chrome or com.bank.*"
+                        f"safety.{name}: got {package!r}; "
+                        "expected a package such as com.android.chrome or com.bank.*"
                     )
         if not 0 <= self.min_confidence <= 1:
-            raise ValueError(f"safety.min_confidence is {self.min_confidence}: it must lie between 0 and 1")
+            raise ValueError(f"safety.min_confidence: got {self.min_confidence}; expected 0 to 1")
         for name in ("max_steps", "max_seconds", "max_repeats"):
-            number = getattr(self, name)
-            if not (number > 0 and math.isfinite(number)):
-                raise ValueError(f"safety.{name} is {number}: it must be more than 0")
-        if not all(word.strip() for word in self.commits):
-            raise ValueError("safety.commits holds an empty word, which every button has: leave it out")
+            limit = getattr(self, name)
+            if not (limit > 0 and math.isfinite(limit)):
+                raise ValueError(f"safety.{name}: got {limit}; expected more than 0")
+        if not all(label.strip() for label in self.confirm_labels):
+            raise ValueError("safety.confirm_labels: got an empty label, which every button has. Remove it")
         for pattern in self.redact:
-            _compiled(pattern)
+            _check_pattern(pattern)
         for name, variable in self.secrets.items():
-            if not NAME.fullmatch(name) or not variable:
+            if not SECRET_NAME_PATTERN.fullmatch(name) or not variable:
                 raise ValueError(
-                    f"secrets.{name}: a name of small letters, and the name of a variable of the environment"
+                    f"secrets.{name}: got {variable!r}; expected a name of lower-case letters, digits and _, "
+                    "and the name of an environment variable"
                 )
 
+    @property
+    def needs_app(self) -> bool:
+        """Some rule depends on the foreground app."""
+        return bool(self.allow_apps or self.deny_apps or self.confirm_apps)
 
-HARMLESS = Policy(ask_in=(), commits=())  # for a simulated phone: nothing there can be lost
+    def app_denied(self, app: str) -> str | None:
+        """Why no gesture is allowed in the app; `app` is "" if the phone cannot name it."""
+        if not app:
+            restricted = self.allow_apps or self.deny_apps
+            return "the foreground app is unknown, and the policy needs its name" if restricted else None
+        if _matches(app, self.deny_apps) or (self.allow_apps and not _matches(app, self.allow_apps)):
+            return f"the policy does not allow {app}"
+        return None
+
+    def confirmation_reasons(self, app: str) -> tuple[str, ...]:
+        """Why a person must confirm a gesture in the app."""
+        if not app:
+            return ("the foreground app is unknown",) if self.confirm_apps else ()
+        return (f"each gesture in {app} needs confirmation",) if _matches(app, self.confirm_apps) else ()
+
+
+PERMISSIVE_POLICY = Policy(confirm_apps=(), confirm_labels=())  # for a simulated phone: nothing can be lost
 
 
 def read_policy(path: Path) -> Policy:
     """The file's policy. Raises ValueError, OSError with one sentence that names the file."""
     try:
-        told = tomllib.loads(path.read_text("utf-8"))
+        sections = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no TOML file: {error}") from None
-    if unknown := sorted(set(told) - {"safety", "secrets"}):
-        raise ValueError(f"{path} has a section {unknown[0]!r}: it may have [safety] and [secrets]")
+        raise ValueError(f"{path} is not a TOML file: {error}") from None
     try:
-        return Policy(**_fields(told.get("safety", {})), secrets=_secrets(told.get("secrets", {})))
+        return _parse(sections)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _fields(told: Any) -> dict[str, Any]:
-    """The section's fields, of the right types."""
-    if not isinstance(told, dict):
-        raise ValueError("safety is no section: write [safety] and its settings below it")
-    defaults = Policy()
-    known = {each.name: getattr(defaults, each.name) for each in fields(Policy) if each.name != "secrets"}
-    return {name: _typed(name, value, known) for name, value in told.items()}
+def _parse(sections: dict[str, Any]) -> Policy:
+    for name, section in sections.items():
+        if name not in ("safety", "secrets"):
+            raise ValueError(f"section {name!r} is unknown; expected [safety] and [secrets]")
+        if not isinstance(section, dict):
+            raise ValueError(
+                f"{name}: got {section!r}; expected a section [{name}] with its settings below it"
+            )
+    safety = sections.get("safety", {})
+    known = [setting.name for setting in fields(Policy) if setting.name != "secrets"]
+    for name in safety:
+        if name in RENAMED:
+            raise ValueError(f"safety.{name} was renamed in uivlm 0.2: write {RENAMED[name]}")
+        if name not in known:
+            raise ValueError(f"safety.{name} is unknown; expected one of {', '.join(known)}")
+    policy = from_json(TypeAdapter(Policy), safety, "safety")
+    secrets = from_json(TypeAdapter(dict[str, str]), sections.get("secrets", {}), "secrets")
+    return replace(policy, secrets=secrets)
 
 
-def _typed(name: str, value: Any, known: dict[str, Any]) -> Any:
-    if name not in known:
-        raise ValueError(f"safety.{name} is no setting: there are {', '.join(known)}")
-    match known[name], value:
-        case tuple(), list() if all(isinstance(each, str) for each in value):
-            return tuple(value)
-        case str(), str():
-            return value
-        case float(), int() | float() if not isinstance(value, bool):
-            return float(value)
-        case int(), int() if not isinstance(value, bool):
-            return value
-    kind = {tuple: "a list of texts", str: "a text", float: "a number", int: "a whole number"}[
-        type(known[name])
-    ]
-    raise ValueError(f"safety.{name} is {value!r}: it must be {kind}")
+def _matches(app: str, packages: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(app, package) for package in packages)
 
 
-def _secrets(told: Any) -> dict[str, str]:
-    if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
-        raise ValueError("[secrets] must give each name the name of a variable of the environment")
-    return dict(told)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _check_pattern(pattern: str) -> None:
     try:
-        found = re.compile(pattern)
+        matches_nothing = re.compile(pattern).search("") is not None
     except re.error as error:
-        raise ValueError(f"safety.redact: {pattern!r} is no regular expression: {error}") from None
-    if found.search(""):
-        raise ValueError(f"safety.redact: {pattern!r} is found everywhere: it must need at least one letter")
-    return found
+        raise ValueError(f"safety.redact: {pattern!r} is not a regular expression: {error}") from None
+    if matches_nothing:
+        raise ValueError(
+            f"safety.redact: {pattern!r} matches the empty text; it must need at least one letter"
+        )

@@ -1,63 +1,71 @@
-"""An agent that is somewhere else: RemoteAgent sends each history to a server and is an Agent like any other."""
+"""RemoteAgent: an agent behind HTTP. It sends each history to a server and is an `Agent` like any other."""
 
 from weakref import WeakKeyDictionary
 
 import httpx
 
-from uivlm.agents.agent import AgentError, Decision
-from uivlm.episode import History, Screen
-from uivlm.serving.strict import WireError
-from uivlm.serving.wire import Packed, read_decision, write_history
+from uivlm.actions.decision import Decision
+from uivlm.actions.schema import SchemaError, parse_json
+from uivlm.agents.agent import AgentError
+from uivlm.episodes.episode import History, Screen
+from uivlm.serving.protocol import HEALTH, VERSION, EncodedScreen, Health, read_decision, write_history
 
-UNKNOWN = 409  # a screen was named that the server has dropped
+UNKNOWN_SCREEN_STATUS = 409  # a screen was named that is not in the server's cache
 
 
 class RemoteAgent:
-    """The agent that `uivlm serve` put behind a URL. Each screen is packed and sent once; later it is named."""
+    """The agent that `uivlm serve` put behind a URL. Each screen is sent once; later requests name it."""
 
-    def __init__(self, url: str, timeout_s: float = 300.0, token: str | None = None) -> None:
-        """`url` may end with `?model=NAME`, where a server has several."""
+    def __init__(self, url: str, timeout_s: float = 300.0, api_key: str | None = None) -> None:
+        """`url` may end with `?model=NAME` to choose one of several models."""
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no address of a server: it must begin with http:// or https://")
-        where, _, asked = url.partition("?")
-        if asked and not asked.startswith("model="):
-            raise ValueError(f"{url!r} is no address of an agent: after the ? may stand model=NAME alone")
-        self.url = where.rstrip("/")
-        self._act = f"/act?{asked}" if asked else "/act"
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+            raise ValueError(f"server URL: got {url!r}; expected http://... or https://...")
+        base_url, _, query = url.partition("?")
+        if query and not query.startswith("model="):
+            raise ValueError(f"server URL: got {url!r}; expected nothing but model=NAME after the '?'")
+        self.url = base_url.rstrip("/")
+        self._act_path = f"/act?{query}" if query else "/act"
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            # No proxy: a server of one's own is meant.
+            # The server is the user's own, so no proxy of the environment is used.
             self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=False, headers=headers)
         except httpx.InvalidURL as error:
-            raise ValueError(f"{url!r} is no address of a server: {error}") from None
-        self._packed: WeakKeyDictionary[Screen, Packed] = WeakKeyDictionary()
-        self._known: frozenset[str] = frozenset()  # digests of the pictures that the server has
+            raise ValueError(f"server URL: got {url!r} ({error}); expected http://HOST:PORT") from None
+        self._encoded_screens: WeakKeyDictionary[Screen, EncodedScreen] = WeakKeyDictionary()
+        self._known_digests: frozenset[str] = frozenset()  # of the screens that the server has
 
     def reset(self) -> None:
-        """The server keeps nothing that matters."""
-        self._known = frozenset()
+        """The server keeps no state that a decision depends on."""
+        self._known_digests = frozenset()
 
     def act(self, history: History) -> Decision:
-        answer = self._send("POST", self._act, write_history(history, self._pack, self._known))
-        if answer.status_code == UNKNOWN:
-            answer = self._send("POST", self._act, write_history(history, self._pack))
+        body = write_history(history, self._encode_screen, self._known_digests)
+        response = self._send("POST", self._act_path, body)
+        if response.status_code == UNKNOWN_SCREEN_STATUS:
+            response = self._send("POST", self._act_path, write_history(history, self._encode_screen))
         screens = (*(step.screen for step in history.steps), history.screen)
         try:
-            decision = read_decision(self._fine(answer).content)
-        except WireError as error:
-            raise AgentError(f"the server at {self.url} sent no decision: {error}") from error
-        self._known = frozenset(self._pack(screen).sha256 for screen in screens)
+            decision = read_decision(self._check_status(response).content)
+        except SchemaError as error:
+            raise AgentError(f"invalid answer from the server at {self.url}: {error}") from error
+        self._known_digests = frozenset(self._encode_screen(screen).sha256 for screen in screens)
         return decision
 
-    def health(self) -> dict[str, object]:
-        """{"status", "checkpoint", "grammar"} of the server."""
-        answer = self._fine(self._send("GET", "/health"))
+    def health(self) -> Health:
+        """Raises AgentError for a server that is down, or speaks another version of the protocol."""
+        response = self._check_status(self._send("GET", "/health"))
         try:
-            health = answer.json()
-        except ValueError:
-            health = None
-        if not isinstance(health, dict) or health.get("status") != "ok":
-            raise AgentError(f"what answers at {self.url} is no agent: {answer.text[:200]!r}")
+            health = parse_json(HEALTH, response.content, "health")
+        except SchemaError as error:
+            raise AgentError(
+                f"{self.url} is not an agent server of protocol {VERSION} ({error}): start one with"
+                " `uivlm serve` of this release"
+            ) from error
+        if health.protocol_version != VERSION:
+            raise AgentError(
+                f"{self.url}: got protocol {health.protocol_version}; expected {VERSION}. Install the same"
+                " uivlm release on both sides"
+            )
         return health
 
     def close(self) -> None:
@@ -69,23 +77,25 @@ class RemoteAgent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pack(self, screen: Screen) -> Packed:
-        if screen not in self._packed:
-            self._packed[screen] = Packed.of(screen)
-        return self._packed[screen]
+    def _encode_screen(self, screen: Screen) -> EncodedScreen:
+        if screen not in self._encoded_screens:
+            self._encoded_screens[screen] = EncodedScreen.from_screen(screen)
+        return self._encoded_screens[screen]
 
-    def _send(self, method: str, path: str, message: str | None = None) -> httpx.Response:
-        headers = {} if message is None else {"content-type": "application/json"}
+    def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        headers = {} if body is None else {"content-type": "application/json"}
         try:
-            return self._http.request(method, path, content=message, headers=headers)
+            return self._http.request(method, path, content=body, headers=headers)
         except httpx.TimeoutException:
-            raise AgentError(f"the agent at {self.url} did not answer in time") from None
+            raise AgentError(f"the server at {self.url} did not answer in time") from None
         except httpx.HTTPError as error:
             raise AgentError(
-                f"no agent answers at {self.url} ({error}): start one with `uivlm serve`"
+                f"cannot reach a server at {self.url} ({error}): start one with `uivlm serve`"
             ) from error
 
-    def _fine(self, answer: httpx.Response) -> httpx.Response:
-        if answer.status_code != 200:
-            raise AgentError(f"the agent at {self.url} refused ({answer.status_code}): {answer.text[:500]}")
-        return answer
+    def _check_status(self, response: httpx.Response) -> httpx.Response:
+        if response.status_code != 200:
+            raise AgentError(
+                f"the server at {self.url} answered with status {response.status_code}: {response.text[:500]}"
+            )
+        return response

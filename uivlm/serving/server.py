@@ -1,19 +1,20 @@
-"""An agent behind HTTP: histories in, decisions out; nothing is kept between two requests but what saves time.
+"""An agent behind HTTP: histories in, decisions out. Caches between requests only save time.
 
-    POST /act                   a history -> the decision (`wire.py`); of several agents `?model=NAME` says whose
-    POST /v1/chat/completions   the same as OpenAI's chat (`chat.py`); GET /v1/models names them
-    GET  /health                {"status": "ok", "checkpoint": name of the first, "grammar": {...}}
-    GET  /metrics               counts and times for Prometheus; GET /openapi.json describes it all
+    POST /act                   a history -> the decision (`protocol.py`); `?model=NAME` chooses the model
+    POST /v1/chat/completions   the same as OpenAI's chat (`openai_chat.py`); GET /v1/models lists the models
+    GET  /health                protocol version, name of the first checkpoint, its prompt format
+    GET  /metrics               for Prometheus
+    GET  /openapi.json          the description of all of these
 
-Errors are one sentence (plain text; of /v1 in OpenAI's form): 4xx where the request is wrong, 500 where the agent failed, 503 where there is too much to do.
+An error is one sentence: plain text, or OpenAI's error object under /v1. 4xx: the request is wrong;
+500: the agent failed; 503: overloaded or stopping.
 """
 
-import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import uvicorn
 from anyio import to_thread
@@ -21,163 +22,233 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
+from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from uivlm.actions.language import Language
-from uivlm.agents.agent import Agent, Ranking
-from uivlm.listening import LOOPBACK, in_thread, listening, url_of
-from uivlm.serving.chat import models, read_chat, stream_chat, write_chat
-from uivlm.serving.desk import Desk
-from uivlm.serving.schema import CHAT, DECISION, HISTORY, REFUSED, REFUSED_CHAT, asked
-from uivlm.serving.walls import Walls, refusal
-from uivlm.serving.wire import read_history, write_decision
+from uivlm.actions.text import ActionText
+from uivlm.agents.agent import Agent, RankingAgent
+from uivlm.serving.handler import RequestHandler
+from uivlm.serving.listen import LOOPBACK_HOSTS, open_listener, run_in_thread, socket_url
+from uivlm.serving.middleware import LimitsMiddleware, error_response
+from uivlm.serving.openai_chat import (
+    MESSAGES,
+    ChatCompletion,
+    ChatErrorMessage,
+    ModelList,
+    list_models,
+    read_chat,
+    stream_chat,
+    write_chat,
+)
+from uivlm.serving.protocol import (
+    HISTORY,
+    VERSION,
+    DecisionMessage,
+    Health,
+    read_history,
+    write_decision,
+)
 
-MOST_REQUESTS = 128  # at once; more are told to come again
-PATHS = frozenset({"/act", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/openapi.json"})
-Likeliest = Annotated[
-    int, Query(ge=0, le=10, description="how many of the likeliest decisions are told, too")
-]
-Model = Annotated[
-    str | None, Query(max_length=200, description="whose decision; left out: the first agent's")
-]
+MAX_REQUESTS = 128  # POST requests in flight
+KNOWN_PATHS = frozenset(
+    {"/act", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/openapi.json"}
+)
+TopK = Annotated[int, Query(ge=0, le=10, description="Number of candidates: the most likely decisions.")]
+ModelName = Annotated[str | None, Query(max_length=200, description="Which model; default: the first.")]
+
+# FastAPI would read a body without limits, so the routes read it themselves and name its type here.
+REQUEST_SCHEMAS, REQUEST_DEFINITIONS = TypeAdapter.json_schemas(
+    [("history", "validation", HISTORY), ("chat", "validation", MESSAGES)],
+    ref_template="#/components/schemas/{model}",
+)
+STATUS_DESCRIPTIONS = {
+    400: "malformed request, or a Host header that does not name this server",
+    401: "missing or invalid API key",
+    404: "unknown model",
+    408: "the body did not arrive in time",
+    409: "a screen is named that is not cached: send it",
+    413: "the body is too large",
+    415: "Content-Type is not application/json",
+    422: "the body does not fit its schema",
+    500: "the agent failed",
+    503: "overloaded, timed out or stopping",
+}
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {"text/plain": {"schema": {"type": "string"}}}}
+    for status, text in STATUS_DESCRIPTIONS.items()
+}
+CHAT_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "model": ChatErrorMessage} for status, text in STATUS_DESCRIPTIONS.items()
+}
 
 
-def app(
+def create_app(
     agents: Mapping[str, Agent],
-    grammar: Mapping[str, object] | None = None,
-    token: str | None = None,
+    prompt_format: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
     hosts: Sequence[str] | None = None,
 ) -> FastAPI:
-    """The application of agents of one grammar, by their names; the first answers where none is named. `token`: what clients
-    have to bring; `hosts`: the only names by which it is called."""
-    told, desk = dict(grammar or {}), Desk(agents)
-    language = Language(int(str(told["bins"]))) if "bins" in told else Language()
+    """The application that serves agents of one prompt format by their names; the first is the default.
+
+    `api_key`: required from clients. `hosts`: accepted Host headers; None accepts all.
+    """
+    handler = RequestHandler(agents)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for turns in desk.turns.values():
-            await to_thread.run_sync(turns.close)
+        for batcher in handler.batchers.values():
+            await to_thread.run_sync(batcher.close)
 
-    server = FastAPI(title=f"uivlm {desk.first}", docs_url=None, redoc_url=None, lifespan=lifespan)
-    if hosts is not None:  # a web page whose name was bent to this address says its own name
+    server = FastAPI(
+        title=f"uivlm {handler.default_model}",
+        version=str(VERSION),
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        separate_input_output_schemas=False,
+    )
+    if hosts is not None:  # DNS rebinding: a web page whose name resolves here sends its own name
         server.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    server.add_middleware(Walls, counts=desk.counts, paths=PATHS, token=token, most=MOST_REQUESTS)
-
-    _look(server, desk, told)
-    _ask(server, desk, language)
-    server.state.turns = tuple(desk.turns.values())
-    _refuse_in_a_sentence(server)
+    server.add_middleware(
+        LimitsMiddleware,
+        metrics=handler.metrics,
+        paths=KNOWN_PATHS,
+        api_key=api_key,
+        max_requests=MAX_REQUESTS,
+    )
+    num_bins = (prompt_format or {}).get("num_bins")
+    _add_status_routes(server, handler, dict(prompt_format or {}))
+    _add_decision_routes(server, handler, ActionText() if num_bins is None else ActionText(num_bins))
+    _add_error_handlers(server)
+    server.openapi = lambda: _openapi(server)  # type: ignore[method-assign]
+    server.state.batchers = tuple(handler.batchers.values())
     return server
 
 
-def _look(server: FastAPI, desk: Desk, grammar: Mapping[str, object]) -> None:
-    """What asks the agent nothing."""
-    health = json.dumps({"status": "ok", "checkpoint": desk.first, "grammar": grammar})
-    since = int(time.time())
+def _openapi(server: FastAPI) -> dict[str, Any]:
+    """FastAPI's description, with the types of the bodies that the routes read themselves."""
+    description = FastAPI.openapi(server)
+    description["components"]["schemas"].update(REQUEST_DEFINITIONS["$defs"])
+    return description
 
-    @server.get("/health", responses={500: REFUSED[500]})
-    def get_health() -> Response:
-        if not all(turns.working for turns in desk.turns.values()):
-            raise HTTPException(500, "the agent's thread has ended: start the server again")
-        return Response(health, media_type="application/json")
 
-    @server.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSED[401]})
+def _request_body(name: str) -> dict[str, Any]:
+    schema = REQUEST_SCHEMAS[name, "validation"]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _add_status_routes(server: FastAPI, handler: RequestHandler, prompt_format: dict[str, Any]) -> None:
+    """Routes that need no inference."""
+    health = Health("ok", VERSION, handler.default_model, prompt_format)
+    models = list_models(list(handler.batchers), created=int(time.time()))
+
+    @server.get("/health", responses={500: ERROR_RESPONSES[500]})
+    def get_health() -> Health:
+        if not all(batcher.is_alive for batcher in handler.batchers.values()):
+            raise HTTPException(500, "the agent's thread has died: restart the server")
+        return health
+
+    @server.get("/metrics", response_class=PlainTextResponse, responses={401: ERROR_RESPONSES[401]})
     def get_metrics() -> Response:
-        return Response(generate_latest(desk.counts.registry), media_type="text/plain; version=0.0.4")
+        return Response(generate_latest(handler.metrics.registry), media_type="text/plain; version=0.0.4")
 
-    @server.get("/v1/models", responses={401: REFUSED_CHAT[401]})
-    def get_models() -> dict[str, object]:
-        return models(list(desk.turns), since)
+    @server.get("/v1/models", responses={401: CHAT_ERROR_RESPONSES[401]})
+    def get_models() -> ModelList:
+        return models
 
 
-def _ask(server: FastAPI, desk: Desk, language: Language) -> None:
-    """What asks the agent."""
-    described = {"description": "the decision", "content": {"application/json": {"schema": DECISION}}}
+def _add_decision_routes(server: FastAPI, handler: RequestHandler, action_text: ActionText) -> None:
+    """Routes that call an agent."""
 
-    @server.post("/act", openapi_extra=asked(HISTORY), responses={200: described, **REFUSED})
-    async def post_act(request: Request, likeliest: Likeliest = 0, model: Model = None) -> Response:
-        turns = desk.turns_of(desk.first if model is None else model)
-        if likeliest and not isinstance(turns.agent, Ranking):
-            raise HTTPException(422, "likeliest: this agent cannot tell what else it might have done")
-        history = await desk.read(request, lambda body: read_history(body, desk.pictures))
-        answer = await desk.decide(request, turns, history, likeliest)
-        timings = {
-            "waited_ms": round(1000 * answer.waited, 3),
-            "took_ms": round(1000 * answer.took, 3),
-            "together": answer.together,
-        }
+    @server.post(
+        "/act",
+        openapi_extra=_request_body("history"),
+        responses={200: {"description": "the decision", "model": DecisionMessage}, **ERROR_RESPONSES},
+    )
+    async def post_act(request: Request, top_k: TopK = 0, model: ModelName = None) -> Response:
+        batcher = handler.batcher_for(handler.default_model if model is None else model)
+        if top_k and not isinstance(batcher.agent, RankingAgent):
+            raise HTTPException(422, f"top_k: got {top_k}; expected 0, because this agent cannot rank")
+        history = await handler.read(request, lambda body: read_history(body, handler.screen_cache))
+        reply = await handler.decide(request, batcher, history, top_k)
         height, width = history.screen.pixels.shape[:2]
-        written = write_decision(
-            answer.decision, (height, width), timings, answer.likeliest if likeliest else None
-        )
-        return Response(written, media_type="application/json")
+        candidates = reply.candidates if top_k else ()
+        body = write_decision(reply.candidates[0], (height, width), reply.timings, candidates)
+        return Response(body, media_type="application/json")
 
-    @server.post("/v1/chat/completions", openapi_extra=asked(CHAT), responses=REFUSED_CHAT)
+    @server.post(
+        "/v1/chat/completions",
+        openapi_extra=_request_body("chat"),
+        responses={200: {"description": "the action", "model": ChatCompletion}, **CHAT_ERROR_RESPONSES},
+    )
     async def post_chat(request: Request) -> Response:
-        chat = await desk.read(request, lambda body: read_chat(body, language, desk.pictures))
-        answer = await desk.decide(request, desk.turns_of(chat.model), chat.history)
+        chat = await handler.read(request, lambda body: read_chat(body, action_text, handler.screen_cache))
+        reply = await handler.decide(request, handler.batcher_for(chat.model), chat.history)
+        decision = reply.candidates[0]
         if chat.stream:
-            return StreamingResponse(stream_chat(answer.decision, chat.model), media_type="text/event-stream")
-        return Response(write_chat(answer.decision, chat.model), media_type="application/json")
+            return StreamingResponse(stream_chat(decision, chat.model), media_type="text/event-stream")
+        return Response(write_chat(decision, chat.model), media_type="application/json")
 
 
-def _refuse_in_a_sentence(server: FastAPI) -> None:
+def _add_error_handlers(server: FastAPI) -> None:
     @server.exception_handler(StarletteHTTPException)
-    async def refused(request: Request, error: StarletteHTTPException) -> Response:
-        return refusal(request.url.path, error.status_code, str(error.detail), error.headers)
+    async def http_error(request: Request, error: StarletteHTTPException) -> Response:
+        return error_response(request.url.path, error.status_code, str(error.detail), error.headers)
 
     @server.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
+    async def invalid_parameter(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        return refusal(request.url.path, 422, f"{first['loc'][-1]}: {first['msg']}")
+        message = f"{first['loc'][-1]}: {first['msg']}, got {str(first['input'])[:80]!r}"
+        return error_response(request.url.path, 422, message)
 
 
 def serve(
     agents: Mapping[str, Agent],
-    grammar: Mapping[str, object] | None = None,
+    prompt_format: Mapping[str, Any] | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
-    token: str | None = None,
+    api_key: str | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until Ctrl-C. Port 0 takes a free one; `ready` gets the URL as soon as requests may come.
+    """Serve until Ctrl-C. Port 0 takes a free one; `ready` gets the URL once requests are accepted.
 
-    ValueError where it would listen beyond this machine without a token.
+    Raises ValueError for an address beyond this machine without an API key.
     """
-    if host not in LOOPBACK and not token:
+    if host not in LOOPBACK_HOSTS and not api_key:
         raise ValueError(
-            f"{host} can be reached by others, who could then ask this agent: set UIVLM_TOKEN to a secret that clients have to "
-            "bring, or leave --host out"
+            f"--host: got {host}, which other machines can reach; set UIVLM_API_KEY to a secret that clients"
+            " must send, or omit --host"
         )
-    with listening(host, port) as line, suppress(KeyboardInterrupt):
-        (ready or _announce)(url_of(line))
-        hosts = LOOPBACK if host in LOOPBACK else None
-        _uvicorn(app(agents, grammar, token, hosts)).run(sockets=[line])
+    with open_listener(host, port) as listener, suppress(KeyboardInterrupt):
+        (ready or _announce)(socket_url(listener))
+        hosts = LOOPBACK_HOSTS if host in LOOPBACK_HOSTS else None
+        _make_server(create_app(agents, prompt_format, api_key, hosts)).run(sockets=[listener])
 
 
 def _announce(url: str) -> None:
-    print(f"serving at {url}", flush=True)  # who waits for this line reads a pipe
+    print(f"serving at {url}", flush=True)  # another process may read this line from a pipe
 
 
 @contextmanager
-def serving(
-    agents: Mapping[str, Agent], grammar: Mapping[str, object] | None = None, token: str | None = None
+def serve_in_thread(
+    agents: Mapping[str, Agent], prompt_format: Mapping[str, Any] | None = None, api_key: str | None = None
 ) -> Iterator[str]:
     """The URL of a server on a free port, in a thread that ends with the block."""
-    with in_thread(_uvicorn(app(agents, grammar, token, LOOPBACK)), "serving") as url:
+    app = create_app(agents, prompt_format, api_key, LOOPBACK_HOSTS)
+    with run_in_thread(_make_server(app), "serving") as url:
         yield url
 
 
-class _Server(uvicorn.Server):
+class _AgentServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for turns in self.config.app.state.turns:  # type: ignore[union-attr]
-            turns.stop()  # before it waits for requests: they are told
+        for batcher in self.config.app.state.batchers:  # type: ignore[union-attr]
+            batcher.stop()  # queued requests get their 503 before uvicorn waits for them
         await super().shutdown(sockets)
 
 
-def _uvicorn(server: FastAPI) -> uvicorn.Server:
-    return _Server(
+def _make_server(server: FastAPI) -> uvicorn.Server:
+    return _AgentServer(
         uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=5, server_header=False)
     )

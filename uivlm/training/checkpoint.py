@@ -1,13 +1,11 @@
-"""The checkpoint folder: what inference needs and nothing else, complete or absent.
+"""The checkpoint folder: exactly what inference needs, complete or absent.
 
-In: a trained model, its recipe, the run's figures. Out: exactly the files of `files`, written under a temporary name
-and then renamed.
+In: a trained model, its recipe, its data and its log. Out: the files of `checkpoint_files`.
 """
 
 import json
 import os
 import shlex
-import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -16,52 +14,51 @@ from typing import Any
 from torch import nn
 
 from uivlm import recipe as recipes
-from uivlm.models import tune
-from uivlm.models.model import Built, build
+from uivlm.atomic import check_new_dir, new_dir
+from uivlm.models import adapters
+from uivlm.models.build import build
+from uivlm.models.loaded_model import LoadedModel
 from uivlm.training.curves import write_curves
 
 RECIPE, CARD, LOG, CURVES = "recipe.json", "card.json", "log.jsonl", "curves.html"
 LIBRARIES = ("uivlm", "torch", "transformers", "peft")
 
 
-def files(recipe: recipes.Recipe) -> tuple[str, ...]:
-    return (*tune.files(recipe), RECIPE, CARD, LOG, CURVES)
-
-
-def refuse_existing(out: Path) -> None:
-    if out.exists():
-        raise ValueError(f"{out} exists already: choose another --out, or remove it first")
+def checkpoint_files(recipe: recipes.Recipe) -> tuple[str, ...]:
+    return (*adapters.checkpoint_files(recipe), RECIPE, CARD, LOG, CURVES)
 
 
 def save(
     out: Path,
     model: nn.Module,
-    built: Built,
+    loaded: LoadedModel,
     recipe: recipes.Recipe,
     data: list[dict[str, Any]],
     wall_s: float,
     log: str,
 ) -> Path:
-    """`data` tells of each folder of training data, of none for an untuned base; `log` is log.jsonl's text."""
-    refuse_existing(out)
-    fresh = out.with_name(f"{out.name}.tmp")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    tune.save(model, built, recipe.model.base, fresh)
-    write_json(fresh / RECIPE, recipes.to_dict(recipe))
-    write_json(fresh / CARD, _card(model, built, recipe, data, wall_s))
-    (fresh / LOG).write_text(log, "utf-8")
-    write_curves(log, fresh / CURVES, f"{recipe.name}, as it was trained")
-    assert {file.name for file in fresh.iterdir()} == set(files(recipe))
-    os.replace(fresh, out)
+    """Write the checkpoint `out`.
+
+    `data`: a summary of each dataset, empty for an untuned base. `log`: log.jsonl's text.
+    """
+    with new_dir(out) as folder:
+        adapters.save(model, loaded, recipe.model.base_model, folder)
+        write_json(folder / RECIPE, recipes.to_dict(recipe))
+        write_json(folder / CARD, _card(model, loaded, recipe, data, wall_s))
+        (folder / LOG).write_text(log, "utf-8")
+        write_curves(log, folder / CURVES, recipe.name)
+        assert {file.name for file in folder.iterdir()} == set(checkpoint_files(recipe))
     return out
 
 
-def base_checkpoint(recipe: recipes.Recipe, out: str | Path) -> Path:
-    """The untuned base as a checkpoint (adapters, if any, with B = 0), so that it is scored by the same path."""
-    refuse_existing(Path(out))
-    built = build(recipe)
-    return save(Path(out), tune.begin(built, recipe.train.seed), built, recipe, [], 0.0, "")
+def save_base_checkpoint(recipe: recipes.Recipe, out: str | Path) -> Path:
+    """Write the untuned base as a checkpoint, with adapters that change nothing, so that the same code scores
+    it.
+    """
+    check_new_dir(Path(out))
+    loaded = build(recipe)
+    model = adapters.prepare_for_training(loaded, recipe.train.seed)
+    return save(Path(out), model, loaded, recipe, [], 0.0, "")
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -69,21 +66,21 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def _card(
-    model: nn.Module, built: Built, recipe: recipes.Recipe, data: list[dict[str, Any]], wall_s: float
+    model: nn.Module, loaded: LoadedModel, recipe: recipes.Recipe, data: list[dict[str, Any]], wall_s: float
 ) -> dict[str, Any]:
     sizes = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
-    adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
-    others = "weights" if built.lora is None else "projection"
-    trainable = {"adapters": adapters, others: sum(sizes.values()) - adapters}
+    in_adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
+    others = "weights" if loaded.lora is None else "projection"
+    trainable = {"adapters": in_adapters, others: sum(sizes.values()) - in_adapters}
     return {
         "name": recipe.name,
         "data": data,
-        "grammar": recipes.to_dict(recipe)["grammar"],
+        "prompt": recipes.to_dict(recipe)["prompt"],
         "seed": recipe.train.seed,
-        "trainable_parameters": {name: number for name, number in trainable.items() if number},
-        "parameters": built.module.num_parameters(),  # type: ignore[operator]  # it knows how 4 bits are counted
+        "trainable_parameters": {name: size for name, size in trainable.items() if size},
+        "parameters": loaded.model.num_parameters(),  # type: ignore[operator]  # it counts packed 4-bit weights correctly
         "versions": {library: version(library) for library in LIBRARIES},
         "command": shlex.join(sys.argv),
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "num_processes": int(os.environ.get("WORLD_SIZE", "1")),
         "wall_s": round(wall_s, 1),
     }

@@ -1,4 +1,4 @@
-"""The log of a run as pictures: one line a step in, a page out."""
+"""The log of a run as plots: one line per step in, one HTML page out."""
 
 import json
 import math
@@ -6,66 +6,63 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from uivlm.page import page, safe
-from uivlm.plot import Line, plot
+from markupsafe import Markup
 
-SMOOTH = 0.9  # of the dark line: share of what was before
-TITLES = {
+from uivlm.reports.html import render
+from uivlm.reports.svg import Series, plot
+
+SMOOTHING = 0.9  # of the smoothed line: weight of its previous value
+MIN_SMOOTHED_POINTS = 20  # shorter lines stay as they are
+CAPTIONS = {  # by key of the log; a key that ends in "_" covers all keys with that prefix
     "loss": "Loss, nats per trained token (pale: each step; dark: smoothed)",
-    "loss_": "Loss by kind of action, smoothed",
-    "eval_match": "Validation: share of right steps, teacher-forced",
-    "eval_loss": "Validation: nats per trained token",
+    "loss_": "Loss by action type, smoothed",
+    "eval_partial_match": "Validation: partial match, teacher-forced",
+    "eval_loss": "Validation: loss, nats per trained token",
     "learning_rate": "Learning rate",
-    "grad_norm": "Norm of the gradient, before it is clipped",
-    "tokens_s": "Tokens a second",
-    "wait": "Share of the time spent waiting for batches",
+    "grad_norm": "Gradient norm, before clipping",
+    "tokens_per_second": "Tokens per second",
+    "data_loading_fraction": "Data loading, fraction of the time",
 }
 
 
 def write_curves(log: str, file: Path, title: str) -> None:
-    """`log`: the text of log.jsonl. Plots of which there is nothing are left out, and numbers that are none."""
+    """`log`: the text of log.jsonl. Keys without a finite value get no plot."""
     lines = [json.loads(line) for line in log.splitlines()]
-    body = [f"<h1>{safe(title)}</h1>"]
-    for prefix, caption in TITLES.items():
-        many = prefix.endswith("_")
-        names = sorted(
-            {name for line in lines for name in line if name == prefix or (many and name.startswith(prefix))}
-        )
-        drawn = [line for name in names if (line := _line(lines, name)).xs]
-        if drawn:
-            last = max(x for line in drawn for x in line.xs)
-            picture = plot(_lines(drawn, smooth="loss" in prefix), f"step {last:.0f}")
-            body.append(f"<figure><figcaption>{safe(caption)}</figcaption>{picture}</figure>")
-    file.write_text(page(title, STYLE, "\n".join(body)), "utf-8")
+    figures = []
+    for key, caption in CAPTIONS.items():
+        names = {name for line in lines for name in line if name == key or _stands_for(key, name)}
+        series = [line for name in sorted(names) if (line := _series(lines, name)).xs]
+        if series:
+            last = max(x for line in series for x in line.xs)
+            svg = plot(_with_smoothing(series, smooth="loss" in key), f"step {last:.0f}")
+            figures.append((caption, Markup(svg)))
+    file.write_text(render("curves", title=title, figures=figures), "utf-8")
 
 
-def _line(lines: Iterable[dict[str, float]], name: str) -> Line:
-    found = [(line["step"], line[name]) for line in lines if math.isfinite(line.get(name, math.nan))]
-    return Line(name, [step for step, _ in found], [value for _, value in found])
+def _stands_for(key: str, name: str) -> bool:
+    return key.endswith("_") and name.startswith(key)
 
 
-def _lines(drawn: Sequence[Line], smooth: bool) -> list[Line]:
-    """Long lines smoothed; one that is alone is faint beside that."""
-    found = []
-    for one in drawn:
-        long = smooth and len(one.ys) > 20
-        if long and len(drawn) == 1:
-            found.append(replace(one, faint=True))
-        found.append(replace(one, ys=_smoothed(one.ys)) if long else one)
-    return found
+def _series(lines: Iterable[dict[str, float]], name: str) -> Series:
+    points = [(line["step"], line[name]) for line in lines if math.isfinite(line.get(name, math.nan))]
+    return Series(name, [step for step, _ in points], [value for _, value in points])
 
 
-def _smoothed(values: Sequence[float]) -> list[float]:
-    """Exponential, begun at the first value, so that it has no start to correct."""
-    found, mean = [], values[0]
+def _with_smoothing(series: Sequence[Series], smooth: bool) -> list[Series]:
+    """Smooths long lines. A single line is also drawn as it is, faint."""
+    result = []
+    for line in series:
+        long = smooth and len(line.ys) > MIN_SMOOTHED_POINTS
+        if long and len(series) == 1:
+            result.append(replace(line, faint=True))
+        result.append(replace(line, ys=_moving_average(line.ys)) if long else line)
+    return result
+
+
+def _moving_average(values: Sequence[float]) -> list[float]:
+    """Exponential; it starts at the first value, so its start needs no correction."""
+    averages, mean = [], values[0]
     for value in values:
-        mean = SMOOTH * mean + (1 - SMOOTH) * value
-        found.append(mean)
-    return found
-
-
-STYLE = """
-body { max-width: 56rem }
-figure { margin: 1.5rem 0 }
-svg { width: 100%; height: auto; font-size: 12px }
-"""
+        mean = SMOOTHING * mean + (1 - SMOOTHING) * value
+        averages.append(mean)
+    return averages

@@ -1,6 +1,6 @@
-"""The data of a run: one folder of prepared data, or several by weight.
+"""The data of a run: one folder of prepared data, or a weighted mixture.
 
-In: a recipe. Out: their episodes as one sequence, and which sentences of them an epoch takes.
+In: a recipe. Out: all episodes as one sequence, and which windows an epoch takes.
 """
 
 from bisect import bisect_right
@@ -13,72 +13,74 @@ from typing import Any, overload
 import numpy as np
 
 from uivlm import recipe as recipes
-from uivlm.episode import Episode
-from uivlm.sentences.sentence import Grammar
-from uivlm.sentences.store import Episodes, Prepared
+from uivlm.episodes.dataset import PreparedData, PreparedEpisodes
+from uivlm.episodes.episode import Episode
+from uivlm.episodes.sentence import PromptFormat
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Episodes of one folder and how often an epoch takes each of their sentences."""
+class DataSource:
+    """The episodes of one folder, and their weight in an epoch."""
 
-    told: recipes.Also
-    prepared: Prepared
-    episodes: Episodes
+    config: recipes.ExtraDataset
+    prepared: PreparedData
+    episodes: PreparedEpisodes
 
     @property
     def num_steps(self) -> list[int]:
-        return [place.num_rows for place in self.episodes.places]
+        return [ref.num_rows for ref in self.episodes.refs]
 
-    def sentences(self, grammar: Grammar) -> int:
-        return sum(len(list(grammar.spans(n))) for n in self.num_steps)
+    def num_windows(self, prompt_format: PromptFormat) -> int:
+        return sum(len(list(prompt_format.spans(n))) for n in self.num_steps)
 
-    def described(self, grammar: Grammar) -> dict[str, Any]:
-        """Which data, and how much of it."""
+    def summary(self, prompt_format: PromptFormat) -> dict[str, Any]:
+        """Which data, and how much of it; for card.json."""
         return {
             "fingerprint": self.prepared.meta["fingerprint"],
-            "split": self.told.split,
-            "weight": self.told.weight,
+            "split": self.config.split,
+            "weight": self.config.weight,
             "episodes": len(self.episodes),
             "steps": sum(self.num_steps),
-            "sentences": self.sentences(grammar),
+            "windows": self.num_windows(prompt_format),
         }
 
 
-def open_sources(recipe: recipes.Recipe) -> list[Source]:
-    """The recipe's folder first, then those beside it; refused where words have other bins, or there are no episodes."""
+def open_datasets(recipe: recipes.Recipe) -> list[DataSource]:
+    """The recipe's main dataset, then its extra ones. ValueError if the bins differ or a split is empty."""
     data = recipe.data
-    main = recipes.Also(data.folder, 1.0, data.split, data.limit)
-    return [_opened(one, recipe.grammar.bins) for one in (main, *data.also)]
+    main = recipes.ExtraDataset(data.path, 1.0, data.split, data.max_episodes)
+    return [_open_dataset(config, recipe.prompt.num_bins) for config in (main, *data.extra)]
 
 
-def _opened(one: recipes.Also, bins: int) -> Source:
-    prepared = Prepared.open(one.folder)
-    if prepared.meta["bins"] != bins:
+def _open_dataset(config: recipes.ExtraDataset, num_bins: int) -> DataSource:
+    prepared = PreparedData.open(config.path)
+    if prepared.meta["num_bins"] != num_bins:
         raise ValueError(
-            f"the data in {one.folder} was prepared with {prepared.meta['bins']} bins, the recipe has grammar.bins "
-            f"{bins}: make them equal"
+            f"prompt.num_bins: got {num_bins}; expected {prepared.meta['num_bins']}, "
+            f"as in the data of {config.path}. Change the recipe, or prepare the data again"
         )
-    episodes = prepared.episodes(one.split, limit=one.limit)
+    episodes = prepared.episodes(config.split, max_episodes=config.max_episodes)
     if not len(episodes):
-        raise ValueError(f"the split {one.split!r} of {one.folder} is empty: there is nothing to learn")
-    return Source(one, prepared, episodes)
+        raise ValueError(
+            f"data.split: got {config.split!r}, which is empty in {config.path}. Name another split"
+        )
+    return DataSource(config, prepared, episodes)
 
 
-class Joined(Sequence[Episode]):
-    """The episodes of all sources, one after the other, read when they are asked for."""
+class ConcatEpisodes(Sequence[Episode]):
+    """The episodes of all sources, concatenated, read on access."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self.parts = [source.episodes for source in sources]
-        self.ends = list(accumulate(len(part) for part in self.parts))
-        self.num_steps = [number for source in sources for number in source.num_steps]
-        # which episodes these are
-        self.described = [
-            (one.prepared.meta["fingerprint"], one.told.split, len(one.episodes)) for one in sources
+    def __init__(self, sources: Sequence[DataSource]) -> None:
+        self.datasets = [source.episodes for source in sources]
+        self.cumulative_sizes = list(accumulate(len(part) for part in self.datasets))
+        self.num_steps = [num_steps for source in sources for num_steps in source.num_steps]
+        self.fingerprints = [  # identify the episodes
+            (source.prepared.meta["fingerprint"], source.config.split, len(source.episodes))
+            for source in sources
         ]
 
     def __len__(self) -> int:
-        return self.ends[-1]
+        return self.cumulative_sizes[-1]
 
     @overload
     def __getitem__(self, index: int) -> Episode: ...
@@ -87,49 +89,53 @@ class Joined(Sequence[Episode]):
     def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        part, index = self._place(index)
+        part, index = self._locate(index)
         return part[index]
 
-    def unseen(self, index: int) -> Episode:
-        """The episode without its screens."""
-        part, index = self._place(index)
-        return part.unseen(index)
+    def without_screens(self, index: int) -> Episode:
+        """The episode with NO_PIXELS in place of its screens."""
+        part, index = self._locate(index)
+        return part.without_screens(index)
 
-    def _place(self, index: int) -> tuple[Episodes, int]:
+    def _locate(self, index: int) -> tuple[PreparedEpisodes, int]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        number = bisect_right(self.ends, index)
-        return self.parts[number], index - (self.ends[number - 1] if number else 0)
+        i = bisect_right(self.cumulative_sizes, index)
+        return self.datasets[i], index - (self.cumulative_sizes[i - 1] if i else 0)
 
 
 @dataclass(frozen=True)
-class Shares:
-    """How many rows each source has, in their order, and its weight: of 0.5 an epoch takes half of them, each epoch others;
-    of 2 each twice."""
+class MixtureSampler:
+    """The rows and the weight of each source, in order.
 
-    rows: tuple[int, ...]
+    With weight 0.5 an epoch takes half of the rows, other ones in each epoch; with weight 2 it takes each row
+    twice.
+    """
+
+    num_rows: tuple[int, ...]
     weights: tuple[float, ...]
 
     @cached_property
-    def taken(self) -> list[int]:
-        """Rows of each source in an epoch."""
-        return [round(weight * number) for number, weight in zip(self.rows, self.weights, strict=True)]
+    def num_samples(self) -> list[int]:
+        """Number of rows of each source in an epoch."""
+        return [round(weight * rows) for rows, weight in zip(self.num_rows, self.weights, strict=True)]
 
-    def epoch(self, seed: int, epoch: int) -> list[int]:
-        """Row numbers of an epoch: a pure function of (seed, epoch)."""
-        found: list[int] = []
+    def sample_epoch(self, seed: int, epoch: int) -> list[int]:
+        """Row indices of an epoch: a pure function of (seed, epoch)."""
+        indices: list[int] = []
         first = 0
-        for i, (number, taken) in enumerate(zip(self.rows, self.taken, strict=True)):
-            whole, rest = divmod(taken, number)
-            drawn = np.random.default_rng((seed, epoch, i)).permutation(number)[:rest]
-            found += [*range(first, first + number)] * whole + [first + int(row) for row in sorted(drawn)]
-            first += number
-        return found
+        for i, (num_rows, num_samples) in enumerate(zip(self.num_rows, self.num_samples, strict=True)):
+            repeats, rest = divmod(num_samples, num_rows)
+            drawn = np.random.default_rng((seed, epoch, i)).permutation(num_rows)[:rest]
+            indices += [*range(first, first + num_rows)] * repeats
+            indices += [first + int(row) for row in sorted(drawn)]
+            first += num_rows
+        return indices
 
 
-def shares(sources: Sequence[Source], grammar: Grammar) -> Shares:
-    """Rows are windows of episodes."""
-    return Shares(
-        tuple(source.sentences(grammar) for source in sources),
-        tuple(source.told.weight for source in sources),
+def make_mixture_sampler(sources: Sequence[DataSource], prompt_format: PromptFormat) -> MixtureSampler:
+    """A sampler over the windows of all sources."""
+    return MixtureSampler(
+        tuple(source.num_windows(prompt_format) for source in sources),
+        tuple(source.config.weight for source in sources),
     )

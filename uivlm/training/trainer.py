@@ -1,172 +1,180 @@
-"""A recipe becomes a checkpoint: what a run begins with, and what it leaves.
+"""The `transformers.Trainer` subclass, with our batches, loss, metrics and validation.
 
-In: prepared data and a recipe. Out: a checkpoint folder (`training/checkpoint.py`). While it runs, the Trainer's own
-state lies in a folder OUT.state beside it; `resume` continues from the newest complete state there.
+In: a recipe, a model prepared for training, a dataset. Out: a trainer.
 """
 
-import atexit
-import json
-import os
-import shutil
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.text import Text
-from transformers import TrainerCallback
-from transformers.integrations.integration_utils import TensorBoardCallback
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
 
 from uivlm import recipe as recipes
-from uivlm.models import tune
-from uivlm.models.cost import begun
-from uivlm.models.lora import described, targets
-from uivlm.models.model import Built, Reader, build, grammar
-from uivlm.sentences.encode import IGNORE
-from uivlm.sentences.store import Prepared
-from uivlm.training import checkpoint
-from uivlm.training.collator import Row, Windows
-from uivlm.training.features import Kept, keep
-from uivlm.training.mixture import Joined, open_sources, shares
-from uivlm.training.progress import begun_epochs, newest_state
-from uivlm.training.sentence_trainer import TENSORBOARD, trainer_of
-from uivlm.training.stopping import Stopping
+from uivlm.models import adapters
+from uivlm.models.build import DTYPES
+from uivlm.models.cost import ModelShape, model_flops
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.multimodal import token_losses
+from uivlm.training.callbacks import EarlyStopping, ProgressLogger
+from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.dataset import LengthGroupedSampler, WindowDataset, loader_options, resolve_num_workers
+from uivlm.training.deepspeed import deepspeed_config
+from uivlm.training.feature_cache import CachedFeatureDataset
+from uivlm.training.metrics import Meter, StepCounts, measure_peak_flops
+from uivlm.training.mixture import MixtureSampler
+from uivlm.training.validation import validate
+
+GRADIENT_CHECKPOINTING: dict[str, Any] = {
+    "gradient_checkpointing": True,
+    "gradient_checkpointing_kwargs": {"use_reentrant": False},
+}
+TENSORBOARD = "tensorboard"
+EVAL_ARGUMENTS: dict[str, Any] = {  # the checkpoint is then the best state, not the last one
+    "eval_strategy": "steps",
+    "eval_steps": 0.1,
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "partial_match",
+    "greater_is_better": True,
+}
 
 
-def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
-    """Fine-tune by the recipe; the finished checkpoint folder is `out`."""
-    started = time.monotonic()
-    folder = Path(out)
-    state = open_state(folder, recipe, resume)
-    sources, spoken = open_sources(recipe), grammar(recipe)
-    built = build(recipe)
-    print_targets(built)
-    judged = _validation(recipe, sources[0].prepared, built)
-    model, shape = begun(built, recipe.train.seed)
-    if torch.cuda.is_available() and not built.quantised:
-        model.cuda()
-    _make(state, recipe)  # only now: a refused run leaves nothing behind
-    rows = _rows(recipe, built, Joined(sources))
-    print_row(rows[0], built.reader)
-    trainer = trainer_of(recipe, built, model, shape, rows, shares(sources, spoken), judged, state)
-    stopping = Stopping(trainer.anyone)
-    for callback in (stopping, *_tensorboard(folder, recipe)):
-        trainer.add_callback(callback)
-    latest = newest_state(state, trainer.args.world_size) if resume else None
-    if latest:
-        tune.load_extra(model, built, latest)
-        trainer.order.set_epoch(begun_epochs(latest))
-    trainer.train(resume_from_checkpoint=str(latest) if latest else None)
-    if recipe.data.validation and trainer.state.best_model_checkpoint:
-        tune.load_extra(model, built, Path(trainer.state.best_model_checkpoint))
-    if stopping.stopped:
-        raise InterruptedError(
-            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}; the same command with --resume "
-            "goes on there"
-        )
-    if trainer.is_world_process_zero():
-        log = (state / checkpoint.LOG).read_text("utf-8")
-        data = [one.described(spoken) for one in sources]
-        checkpoint.save(folder, model, built, recipe, data, time.monotonic() - started, log)
-        shutil.rmtree(state)
-    return folder
+class SentenceTrainer(Trainer):
+    """Adds our loss, which needs labels in the forward, our order of rows, and the metrics of a step."""
+
+    sampler: LengthGroupedSampler
+    meter: Meter
+    shape: ModelShape  # of the model, to count what a step computes
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Summed nats / trained tokens of the whole optimizer step, over all processes (DDP averages
+        gradients).
+        """
+        assert num_items_in_batch is not None
+        action_types, first_window = (inputs.pop(name) for name in LOG_ONLY_KEYS)
+        outputs = model(**inputs)
+        losses = token_losses(outputs, inputs["labels"])
+        self.meter.add(losses, action_types, self._count_step(inputs, int(first_window.sum()), len(losses)))
+        loss = losses.sum() / num_items_in_batch * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def _count_step(self, inputs: dict[str, Any], num_episodes: int, num_trained: int) -> StepCounts:
+        lengths = inputs.get("lengths", inputs["attention_mask"].sum(1)).tolist()
+        pixels = inputs.get("pixels", ())
+        num_pixels = sum(screen.shape[-1] * screen.shape[-2] for screen in pixels)
+        num_screens = len(inputs.get("features", pixels))
+        flops = model_flops(self.shape, lengths, num_trained, num_pixels)
+        return StepCounts(sum(lengths), num_screens, num_episodes, flops)
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        samples = super().get_batch_samples(*args, **kwargs)
+        self.meter.add_wait(time.perf_counter() - started)
+        return samples
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log({**logs, **self.meter.flush()} if "loss" in logs else logs, start_time)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        assert isinstance(self.eval_dataset, WindowDataset)
+        assert isinstance(self.model, nn.Module)
+        rank, world_size = self.args.process_index, self.args.world_size
+        metrics = validate(self.model, self.eval_dataset, rank, world_size, self.all_reduce)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def any_process(self, flag: bool) -> bool:
+        """Is the flag set in any process?"""
+        return bool(self.all_reduce(torch.tensor(float(flag))))
+
+    def all_reduce(self, sums: Tensor) -> Tensor:
+        """The sum over all processes."""
+        total: Tensor = self.accelerator.reduce(sums.to(self.args.device), "sum")
+        return total.cpu()
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+        return self.sampler
 
 
-def leave() -> None:
-    """The end of a process that trained with others, once all is written. Threads that spoke with them can abort an
-    interpreter that ends among them, and the launcher would call a whole run failed: so this one does not end by itself.
-    Nothing happens in a process that trained alone.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        atexit._run_exitfuncs()  # what others asked to be done at the end, such as wandb
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+def make_trainer(
+    recipe: recipes.Recipe,
+    loaded: LoadedModel,
+    model: nn.Module,
+    shape: ModelShape,
+    dataset: WindowDataset | CachedFeatureDataset,
+    mixture: MixtureSampler,
+    eval_dataset: WindowDataset | None,
+    state_dir: Path,
+) -> SentenceTrainer:
+    """A trainer that writes its checkpoints and its log into `state_dir`."""
+    is_cached = isinstance(
+        dataset, CachedFeatureDataset
+    )  # its rows are in memory: a worker would only copy them
+    num_workers = 0 if is_cached else resolve_num_workers(recipe.train.num_workers)
+    args = training_arguments(recipe, state_dir, num_workers, loaded.gradient_checkpointing)
+    processor, train = loaded.processor, recipe.train
+    trainer = SentenceTrainer(
+        model=model,
+        args=args,
+        data_collator=Collator(processor.pad_id, processor.image_token_id, train.packing),
+        train_dataset=dataset,
+        eval_dataset=eval_dataset,
+        compute_loss_func=token_losses,  # makes the Trainer count the trained tokens; `compute_loss` is ours
+        callbacks=[ProgressLogger(state_dir, lambda folder: adapters.save_extra(model, loaded, folder))],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.shape = shape
+    peak_flops = measure_peak_flops(args.device, DTYPES[train.precision])
+    trainer.meter = Meter(trainer.all_reduce, float(trainer.all_reduce(torch.tensor(peak_flops))))
+    if train.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStopping(train.early_stopping_patience))
+    rows_per_step = train.per_device_batch_size * train.gradient_accumulation_steps * args.world_size
+    trainer.sampler = LengthGroupedSampler(dataset.num_screens, mixture, rows_per_step, train.seed)
+    return trainer
 
 
-def open_state(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
-    """The folder of a run in progress. Refused: a finished OUT, another recipe's run, a run not asked to resume."""
-    checkpoint.refuse_existing(out)
-    state = out.with_name(f"{out.name}.state")
-    told = state / checkpoint.RECIPE
-    if resume and not told.is_file():
-        raise ValueError(f"there is no unfinished run to resume: {state} does not exist")
-    if resume and recipes.from_dict(json.loads(told.read_text("utf-8"))) != recipe:
-        raise ValueError(
-            f"the unfinished run in {state} has another recipe: train without --resume into another --out"
-        )
-    if state.exists() and not resume and int(os.environ.get("RANK", "0")) == 0:
-        raise ValueError(f"{state} holds an unfinished run: continue it with --resume, or remove that folder")
-    return state
-
-
-def _make(state: Path, recipe: recipes.Recipe) -> None:
-    """The first process of a machine makes the folder, the others wait for it: one that were faster than the first would
-    look to it like an unfinished run."""
-    told = state / checkpoint.RECIPE
-    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
-        state.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(told, recipes.to_dict(recipe))
-    while not told.is_file():  # if the first process fails, the launcher stops this one
-        time.sleep(0.1)
-
-
-def print_targets(built: Built, console: Console | None = None) -> None:
-    """Which layers carry adapters."""
-    if built.lora is not None:
-        text = described(targets(built.module, built.targets))
-        (console or Console()).print(Text(f"adapters of rank {built.lora.r} on\n{text}", "dim"))
-
-
-def print_row(row: Row, reader: Reader, console: Console | None = None) -> None:
-    """The row as the loss sees it: trained tokens green, others dim; ■ is the end token."""
-    text = Text()
-    tokens, labels = row.input_ids.tolist(), row.labels.tolist()
-    i = 0
-    while i < len(tokens):
-        j = i
-        trained, placeholder = labels[i] != IGNORE, tokens[i] == reader.placeholder
-        while j < len(tokens) and (labels[j] != IGNORE, tokens[j] == reader.placeholder) == (
-            trained,
-            placeholder,
-        ):
-            j += 1
-        if placeholder:
-            text.append(f"[{j - i} visual tokens]", "cyan")
-        else:
-            run = tokens[i:j]
-            ends = [k for k, token in enumerate(run) if token == reader.end]
-            parts = [run[a:b] for a, b in zip([0, *(k + 1 for k in ends)], [*ends, len(run)], strict=True)]
-            text.append("■\n".join(reader.text(part) for part in parts), "green" if trained else "dim")
-        i = j
-    (console or Console()).print(text)
-
-
-def _rows(recipe: recipes.Recipe, built: Built, episodes: Joined) -> Windows | Kept:
-    spoken = grammar(recipe)
-    if recipe.train.keep_features:
-        return keep(built.module, recipe, episodes, spoken, built.reader)
-    return Windows(episodes, episodes.num_steps, spoken, built.reader)
-
-
-def _validation(recipe: recipes.Recipe, prepared: Prepared, built: Built) -> Windows | None:
-    """The first episodes of the data's split "validation"; ValueError where there are none."""
-    wanted = recipe.data.validation
-    if not wanted:
-        return None
-    if not len(episodes := prepared.episodes("validation", limit=wanted)):
-        raise ValueError(
-            f"data.validation is {wanted}, but the split 'validation' of {recipe.data.folder} is empty: set it to 0"
-        )
-    num_steps = [place.num_rows for place in episodes.places]
-    return Windows(episodes, num_steps, grammar(recipe), built.reader)
-
-
-def _tensorboard(out: Path, recipe: recipes.Recipe) -> list[TrainerCallback]:
-    """Writes beside the checkpoint, not into it: OUT/../tensorboard/NAME, so that runs are seen together."""
-    if TENSORBOARD not in recipe.train.report_to or int(os.environ.get("RANK", "0")):
-        return []
-    from torch.utils.tensorboard import SummaryWriter
-
-    return [TensorBoardCallback(SummaryWriter(str(out.parent / TENSORBOARD / out.name)))]
+def training_arguments(
+    recipe: recipes.Recipe, state_dir: Path, num_workers: int, gradient_checkpointing: bool
+) -> TrainingArguments:
+    train, optim, distributed = recipe.train, recipe.optim, recipe.distributed
+    return TrainingArguments(
+        output_dir=str(state_dir),
+        num_train_epochs=train.epochs,
+        per_device_train_batch_size=train.per_device_batch_size,
+        gradient_accumulation_steps=train.gradient_accumulation_steps,
+        learning_rate=optim.lr,
+        lr_scheduler_type="cosine",
+        warmup_steps=optim.warmup_fraction,  # below 1: a fraction of all steps
+        weight_decay=optim.weight_decay,
+        adam_beta2=optim.adam_beta2,
+        max_grad_norm=optim.max_grad_norm,
+        optim="adamw_torch_fused",
+        # without DeepSpeed, the dtype of the weights decides
+        bf16=train.precision == "bfloat16" and distributed.zero_stage > 0,
+        deepspeed=deepspeed_config(distributed.zero_stage, distributed.cpu_offload),
+        **(GRADIENT_CHECKPOINTING if gradient_checkpointing else {}),
+        seed=train.seed,
+        use_cpu=not torch.cuda.is_available(),
+        **{f"dataloader_{name}": value for name, value in loader_options(num_workers).items()},
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        ddp_find_unused_parameters=False,
+        save_strategy="steps",
+        save_steps=0.1,  # a tenth of the run
+        save_total_limit=2,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        disable_tqdm=True,
+        report_to=[name for name in train.report_to if name != TENSORBOARD] or "none",
+        **(EVAL_ARGUMENTS if recipe.data.eval_episodes else {}),
+    )

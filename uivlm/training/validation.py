@@ -1,82 +1,86 @@
-"""How well a model in training does on episodes that it is not trained on: their loss, and which actions it gets right.
+"""Validation during training: the loss and the share of right actions on episodes that are not trained on.
 
-In: the model and windows of those episodes. Out: figures by kind of action. Teacher-forced within an action too: each token
-is the likeliest after the recorded ones before it. So one forward judges all actions of a sentence; an agent that speaks for
-itself (`uivlm eval`) can differ where one wrong token leads to another.
+In: the model and windows of those episodes. Out: metrics by action type. Within an action, too, each token is
+predicted from the recorded tokens before it, so one forward pass scores all actions of a sentence. A model
+that generates freely (`uivlm eval`) can differ after its first wrong token.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from accelerate.utils import send_to_device
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from uivlm.actions.language import KINDS, NotAnAction
-from uivlm.episode import Step
-from uivlm.evaluation.match import boxes_of, matches
-from uivlm.models.model import nll
-from uivlm.sentences.encode import IGNORE
-from uivlm.training.collator import ASIDE, Collator, Windows
+from uivlm.actions.action import InvalidAction
+from uivlm.actions.matching import matches
+from uivlm.actions.text import ACTION_TYPES, action_type
+from uivlm.episodes.encode import IGNORE, Processor
+from uivlm.episodes.episode import boxes_of
+from uivlm.episodes.sentence import PromptFormat, RenderedStep
+from uivlm.models.multimodal import token_losses
+from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.dataset import WindowDataset
 
 
 @torch.no_grad()
-def judge(
+def validate(
     model: nn.Module,
-    given: Windows,
-    process: int,
-    processes: int,
-    shared: Callable[[Tensor], Tensor],
+    dataset: WindowDataset,
+    rank: int,
+    world_size: int,
+    all_reduce: Callable[[Tensor], Tensor],
 ) -> dict[str, float]:
-    """Each process judges its share; `shared` adds a tensor up over all of them. `eval_match`: share of right steps,
-    `eval_match_KIND`: of those of a kind; `eval_loss`: nats per trained token."""
-    right = torch.zeros(len(KINDS), dtype=torch.float64)
-    steps, nats = torch.zeros_like(right), torch.zeros(2, dtype=torch.float64)
-    device = next(model.parameters()).device
-    collate = Collator(given.reader.pad, given.reader.placeholder)
-    training = model.training
+    """Metrics of the whole dataset; each process scores its share, and `all_reduce` sums over processes.
+
+    `eval_partial_match`: share of right steps. `eval_partial_match_TYPE`: the same for one action type.
+    `eval_loss`: nats per trained token.
+    """
+    num_correct = torch.zeros(len(ACTION_TYPES), dtype=torch.float64)
+    num_steps, loss = torch.zeros_like(num_correct), torch.zeros(2, dtype=torch.float64)
+    processor, device = dataset.processor, next(model.parameters()).device
+    collate = Collator(processor.pad_id, processor.image_token_id)
+    was_training = model.training
     model.eval()
-    for first in range(0, len(given), processes):
-        mine = first + process
-        # all processes run the same modules equally often (ZeRO-3 gathers weights): one without a share looks on
-        window, row = given.window(mine if mine < len(given) else first)
-        inputs = {name: part for name, part in collate([row]).items() if name not in ASIDE}
+    for first in range(0, len(dataset), world_size):
+        index = first + rank
+        # ZeRO-3 gathers weights, so all processes run equally many forwards; one without a share drops its
+        # result
+        window, example = dataset.window(index if index < len(dataset) else first)
+        inputs = {name: value for name, value in collate([example]).items() if name not in LOG_ONLY_KEYS}
         inputs = send_to_device(inputs, device)
         outputs = model(**inputs)
-        if mine >= len(given):
+        if index >= len(dataset):
             continue
-        told = nll(outputs, inputs["labels"])
-        nats += torch.tensor([float(told.sum()), len(told)])
-        said = outputs.logits.argmax(-1).tolist()
-        for gold, part in zip(window.steps[window.first_trained :], _actions(row.labels, said), strict=True):
-            number = int(row.kinds[part.start])
-            steps[number] += 1
-            right[number] += _is_right(said[part], gold, given)
-    model.train(training)
-    right, steps, nats = shared(torch.cat([right, steps, nats])).split([len(KINDS), len(KINDS), 2])
+        losses = token_losses(outputs, inputs["labels"])
+        loss += torch.tensor([float(losses.sum()), len(losses)])
+        trained_ids = example.labels[example.labels != IGNORE]
+        ends = np.flatnonzero(trained_ids == processor.eos_id) + 1  # of the actions
+        predicted = np.split(outputs.logits.argmax(-1).cpu().numpy(), ends[:-1])
+        for step, token_ids in zip(window.steps[window.first_trained :], predicted, strict=True):
+            i = ACTION_TYPES.index(action_type(step.action))
+            num_steps[i] += 1
+            num_correct[i] += _is_correct(token_ids.tolist(), step, dataset.prompt_format, processor)
+    model.train(was_training)
+    num_correct, num_steps, loss = all_reduce(torch.cat([num_correct, num_steps, loss])).split(
+        [len(ACTION_TYPES), len(ACTION_TYPES), 2]
+    )
     return {
-        "eval_match": float(right.sum() / steps.sum()),
-        "eval_loss": float(nats[0] / nats[1]),
+        "eval_partial_match": float(num_correct.sum() / num_steps.sum()),
+        "eval_loss": float(loss[0] / loss[1]),
         **{
-            f"eval_match_{name.replace(' ', '_')}": float(a / b)
-            for name, a, b in zip(KINDS, right, steps, strict=True)
-            if b
+            f"eval_partial_match_{name.replace(' ', '_')}": float(correct / steps)
+            for name, correct, steps in zip(ACTION_TYPES, num_correct, num_steps, strict=True)
+            if steps
         },
     }
 
 
-def _actions(labels: NDArray[np.int64], said: Sequence[int]) -> list[slice]:
-    """Where each action lies among the trained tokens."""
-    trained = labels != IGNORE
-    begins = np.flatnonzero((trained[1:] & ~trained[:-1])[trained[1:]])
-    return [slice(int(a), int(b)) for a, b in zip(begins, [*begins[1:], len(said)], strict=True)]
-
-
-def _is_right(said: list[int], gold: Step, given: Windows) -> bool:
-    reader = given.reader
-    *words, end = said
-    if end != reader.end or not all(reader.speaks(token) for token in words):
+def _is_correct(
+    token_ids: list[int], gold: RenderedStep, prompt_format: PromptFormat, processor: Processor
+) -> bool:
+    *text_ids, last = token_ids
+    if last != processor.eos_id or not all(processor.is_text_token(token) for token in text_ids):
         return False
-    guess = given.grammar.language.parse(reader.text(words))
-    return not isinstance(guess, NotAnAction) and matches(guess, gold.action, boxes_of(gold.screen))
+    predicted = prompt_format.action_text.parse(processor.decode(text_ids))
+    return not isinstance(predicted, InvalidAction) and matches(predicted, gold.action, boxes_of(gold.screen))

@@ -1,9 +1,9 @@
-"""A phone's side of the adb protocol on a loopback port: a device in, the real adb client may connect.
+"""A phone's side of the adb protocol on a loopback port: a device in, a port for the real adb client out.
 
-    with serve(device) as port:      # then: adb connect 127.0.0.1:<port>
+    with serve_adb(device) as port:      # then: adb connect 127.0.0.1:<port>
 
-Only what screens and input need is spoken: `shell:`, `exec:` and `shell,v2`; no keys, no files, no forwarding.
-Protocol: AOSP packages/modules/adb, protocol.txt and shell_protocol.h.
+It implements only what screenshots and input need: `shell:`, `exec:` and `shell,v2`; no keys, files or
+forwarding. Protocol: AOSP packages/modules/adb, protocol.txt and shell_protocol.h.
 """
 
 import logging
@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from uivlm.devices.sim.answer import Answer
-from uivlm.devices.sim.faults import Unplug
-from uivlm.devices.sim.services import Glass
+from uivlm.devices.sim.faults import UnplugFault
+from uivlm.devices.sim.services import SizedDevice
 from uivlm.devices.sim.shell import Shell
+from uivlm.devices.sim.shell_parser import CommandResult
 
 log = logging.getLogger(__name__)
 
 HEADER = struct.Struct("<6I")  # command, two arguments, length, sum of bytes, command ^ 0xffffffff
 CNXN, OPEN, OKAY, WRTE, CLSE = struct.unpack("<5I", b"CNXNOPENOKAYWRTECLSE")
-VERSION = 0x01000001  # from here on the byte sum may be 0
-MOST_BYTES = 262144  # of one packet
+VERSION = 0x01000001  # since this version the checksum may be 0
+MAX_PACKET_BYTES = 262144
 STDOUT, STDERR, EXIT = 1, 2, 3  # ids of shell_v2 packets
 BANNER = (
     b"device::ro.product.name=simulated;ro.product.model=simulated;ro.product.device=simulated;"
@@ -35,14 +35,14 @@ BANNER = (
 
 
 class ProtocolError(ValueError):
-    """The other side does not speak adb, or breaks its rules."""
+    """The client does not speak adb or violates its protocol."""
 
 
 @contextmanager
-def serve(device: Glass | Shell) -> Iterator[int]:
-    """The device on a free loopback port, until the block ends; then all its threads have ended too."""
+def serve_adb(device: SizedDevice | Shell) -> Iterator[int]:
+    """Serve the device on a free loopback port until the block and all server threads end."""
     shell = device if isinstance(device, Shell) else Shell(device)
-    server = _Server(shell)
+    server = _AdbdServer(shell)
     listener = threading.Thread(target=server.serve_forever, args=(0.02,), name="adbd")
     listener.start()
     try:
@@ -50,137 +50,138 @@ def serve(device: Glass | Shell) -> Iterator[int]:
     finally:
         server.shutdown()
         listener.join()
-        server.hang_up()
+        server.close_connections()
         server.server_close()  # waits for the connections' threads
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _AdbdServer(socketserver.ThreadingTCPServer):
     daemon_threads = False
     block_on_close = True
     server_address: tuple[str, int]
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
-        self._lines: set[socket.socket] = set()
-        self._plugged_in_at = 0.0  # monotonic seconds
+        self._sockets: set[socket.socket] = set()
+        self._reconnect_time = 0.0  # monotonic seconds
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", 0), _Connection)
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         with self._lock:
-            for line in self._lines:
-                with suppress(OSError):  # the client may have gone first
-                    line.shutdown(socket.SHUT_RDWR)
+            for connection in self._sockets:
+                with suppress(OSError):  # the client may have disconnected first
+                    connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def plugged_in(self) -> bool:
-        return time.monotonic() >= self._plugged_in_at
+        return time.monotonic() >= self._reconnect_time
 
     def unplug(self, seconds: float) -> None:
-        self._plugged_in_at = time.monotonic() + seconds
-        self.hang_up()
+        self._reconnect_time = time.monotonic() + seconds
+        self.close_connections()
 
     def process_request(self, request, client_address) -> None:  # type: ignore[no-untyped-def]
         with self._lock:
-            self._lines.add(request)
+            self._sockets.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request) -> None:  # type: ignore[no-untyped-def]
         with self._lock:
-            self._lines.discard(request)
+            self._sockets.discard(request)
         super().shutdown_request(request)
 
 
 @dataclass(slots=True)
 class _Stream:
-    """An answer on its way: one packet is in flight until the client says OKAY."""
+    """A response being sent: one packet is in flight until the client sends OKAY."""
 
     remote: int
-    left: memoryview
+    remaining: memoryview
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    server: _Server
+    server: _AdbdServer
     request: socket.socket
 
     def handle(self) -> None:
         self.streams: dict[int, _Stream] = {}
         self.num_opened = 0
-        self.most_bytes = MOST_BYTES
+        self.max_packet_bytes = MAX_PACKET_BYTES
         if not self.server.plugged_in:
             return
-        self.request.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # else each answer waits 40 ms for an ACK
+        # Otherwise each response waits 40 ms for an ACK.
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            command, _, most_bytes, _ = self._receive()
+            command, _, max_bytes, _ = self._receive()
             if command != CNXN:
-                raise ProtocolError("a connection has to begin with CNXN")
-            self.most_bytes = max(64, min(MOST_BYTES, most_bytes))
-            self._send(CNXN, VERSION, MOST_BYTES, BANNER)
+                raise ProtocolError("the first packet must be CNXN")
+            self.max_packet_bytes = max(64, min(MAX_PACKET_BYTES, max_bytes))
+            self._send(CNXN, VERSION, MAX_PACKET_BYTES, BANNER)
             while True:
-                self._answer(*self._receive())
+                self._handle_packet(*self._receive())
         except (ProtocolError, OSError) as error:
             log.debug("adb connection ended: %s", error)
 
-    def _answer(self, command: int, first: int, second: int, payload: bytes) -> None:
+    def _handle_packet(self, command: int, first: int, second: int, payload: bytes) -> None:
         """`first` and `second` are the client's and our stream id."""
         if command == OPEN:
             self._open(first, payload)
         elif command == OKAY:
-            self._flow(second)
+            self._send_next_chunk(second)
         elif command == WRTE and second in self.streams:
-            self._send(OKAY, second, first)  # nobody here reads what is typed into a command
+            self._send(OKAY, second, first)  # commands here do not read their input
         elif command == CLSE:
             self.streams.pop(second, None)
 
     def _open(self, remote: int, payload: bytes) -> None:
         service, colon, line = payload.rstrip(b"\0").partition(b":")
-        kind = service.split(b",")
-        if not colon or kind[0] not in (b"shell", b"exec") or not line:
+        name, *options = service.split(b",")
+        if not colon or name not in (b"shell", b"exec") or not line:
             self._send(CLSE, 0, remote)
             return
-        unplug = self._unplug()
-        if unplug is not None and not unplug.during:
-            self.server.unplug(unplug.back_s)
+        unplug = self._take_unplug_fault()
+        if unplug is not None and not unplug.mid_output:
+            self.server.unplug(unplug.reconnect_after_s)
             return
-        answer = self._run(line)
-        v2 = b"v2" in kind
+        result = self._run(line)
         self.num_opened += 1
-        said = _shell_v2(answer) if v2 else answer.out + answer.err
+        output = _shell_v2(result) if b"v2" in options else result.stdout + result.stderr
         if unplug is not None:
-            said = said[: len(said) // 2]
-        self.streams[self.num_opened] = _Stream(remote, memoryview(said))
+            output = output[: len(output) // 2]
+        self.streams[self.num_opened] = _Stream(remote, memoryview(output))
         self._send(OKAY, self.num_opened, remote)
-        self._flow(self.num_opened)
+        self._send_next_chunk(self.num_opened)
         if unplug is not None:
-            self.server.unplug(unplug.back_s)
+            self.server.unplug(unplug.reconnect_after_s)
 
-    def _unplug(self) -> Unplug | None:
-        """The fault that strikes at this command; it strikes once."""
+    def _take_unplug_fault(self) -> UnplugFault | None:
+        """Return the fault for this command, if any, and remove it: it happens once."""
         shell = self.server.shell
         unplug = shell.faults.unplug
-        if unplug is None or unplug.at != len(shell.lines):
+        if unplug is None or unplug.command_index != len(shell.command_lines):
             return None
         shell.faults.unplug = None
         return unplug
 
-    def _run(self, line: bytes) -> Answer:
+    def _run(self, line: bytes) -> CommandResult:
         try:
             return self.server.shell.run(line.decode())
-        except Exception as error:  # whatever it is, the client has to get an answer: else it hangs
+        except Exception as error:  # without a response the client would hang
             log.exception("the simulated phone failed at a command")
-            return Answer(err=f"Error: {type(error).__name__}: {error}\n".encode(errors="replace"), code=255)
+            return CommandResult(
+                stderr=f"Error: {type(error).__name__}: {error}\n".encode(errors="replace"), returncode=255
+            )
 
-    def _flow(self, local: int) -> None:
+    def _send_next_chunk(self, local: int) -> None:
         stream = self.streams.get(local)
         if stream is None:
             return
-        if not stream.left:
+        if not stream.remaining:
             del self.streams[local]
             self._send(CLSE, local, stream.remote)
             return
-        chunk, stream.left = stream.left[: self.most_bytes], stream.left[self.most_bytes :]
+        chunk = stream.remaining[: self.max_packet_bytes]
+        stream.remaining = stream.remaining[self.max_packet_bytes :]
         self._send(WRTE, local, stream.remote, bytes(chunk))
 
     def _send(self, command: int, first: int, second: int, payload: bytes = b"") -> None:
@@ -189,28 +190,28 @@ class _Connection(socketserver.BaseRequestHandler):
         self.request.sendall(header + payload)
 
     def _receive(self) -> tuple[int, int, int, bytes]:
-        command, first, second, length, _, magic = HEADER.unpack(self._read(HEADER.size))
+        command, first, second, length, _, magic = HEADER.unpack(self._read_exactly(HEADER.size))
         if magic != command ^ 0xFFFFFFFF:
-            raise ProtocolError("a packet's magic number is wrong")
-        if length > MOST_BYTES:
-            raise ProtocolError(f"a packet of {length} bytes: {MOST_BYTES} is the most")
-        return command, first, second, self._read(length)
+            raise ProtocolError("the magic number of a packet is wrong")
+        if length > MAX_PACKET_BYTES:
+            raise ProtocolError(f"packet size: got {length} bytes; the maximum is {MAX_PACKET_BYTES}")
+        return command, first, second, self._read_exactly(length)
 
-    def _read(self, length: int) -> bytes:
+    def _read_exactly(self, length: int) -> bytes:
         parts: list[bytes] = []
         while length:
             part = self.request.recv(min(length, 65536))
             if not part:
-                raise ConnectionResetError("the adb client left")
+                raise ConnectionResetError("the adb client disconnected")
             parts.append(part)
             length -= len(part)
         return b"".join(parts)
 
 
-def _shell_v2(answer: Answer) -> bytes:
-    """stdout, stderr and the exit status as shell_v2 packets."""
-    packets = [(STDOUT, answer.out)] if answer.out else []
-    if answer.err:
-        packets.append((STDERR, answer.err))
-    packets.append((EXIT, bytes([answer.code & 255])))
-    return b"".join(struct.pack("<BI", kind, len(data)) + data for kind, data in packets)
+def _shell_v2(result: CommandResult) -> bytes:
+    """Encode stdout, stderr and the exit status as shell_v2 packets."""
+    packets = [(STDOUT, result.stdout)] if result.stdout else []
+    if result.stderr:
+        packets.append((STDERR, result.stderr))
+    packets.append((EXIT, bytes([result.returncode & 255])))
+    return b"".join(struct.pack("<BI", stream, len(data)) + data for stream, data in packets)

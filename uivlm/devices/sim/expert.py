@@ -1,203 +1,205 @@
-"""The expert: in a task, out an episode that solves it on a simulated phone, as a careful person would.
+"""The expert: a task in, an episode that solves it on a simulated phone out.
 
-One routine for everything: home first, an app by its tile or else by the drawer, lists from the top to their end,
-a field by a tap unless it has the focus. So the next action follows from the goal, the past and the screen.
+It works in one way, as a careful person would. It goes home first and opens an app by its tile, or else from
+the drawer. It scrolls lists from the top to the end, and taps a field unless it has the focus. So the next
+action follows from the goal, the past and the screen.
 """
 
 from random import Random
 
 from uivlm.actions.action import Finish
-from uivlm.devices.sim.goals import Values
-from uivlm.devices.sim.hand import Hand, MissingError
-from uivlm.devices.sim.tasks import Task, new_phone
-from uivlm.devices.sim.words import DAYS, SETTINGS
-from uivlm.episode import Episode
+from uivlm.devices.sim.demonstrator import Demonstrator, TargetNotFoundError
+from uivlm.devices.sim.goals import GoalParameters
+from uivlm.devices.sim.labels import DAYS, SETTINGS
+from uivlm.devices.sim.tasks import SimTask, new_phone
+from uivlm.episodes.episode import Episode
 
 SUBSET = "simulated"
 
 
-def record(task: Task, seed: int = 0) -> Episode:
-    """The task solved once: `seed` moves only the fingers. The id holds the layout and the seed."""
+def record_demonstration(task: SimTask, seed: int = 0) -> Episode:
+    """Solve the task once. `seed` only changes the jitter of touches; the id contains it and the layout."""
     phone = new_phone(task)
-    hand = Hand(phone, Random(f"expert {task.layout} {task.seed} {seed}"))
+    demonstrator = Demonstrator(phone, Random(f"expert {task.layout} {task.seed} {seed}"))
     try:
-        _solve(hand, task)
-        status = Finish("complete")
-    except MissingError:
-        status = Finish("impossible")
-    hand.do(status)
-    return Episode(str(10_000 * (task.layout + 1) + seed), task.goal, SUBSET, tuple(hand.steps))
+        _solve(demonstrator, task)
+        finish = Finish("complete")
+    except TargetNotFoundError:
+        finish = Finish("impossible")
+    demonstrator.perform(finish)
+    return Episode(str(10_000 * (task.layout + 1) + seed), task.goal, SUBSET, tuple(demonstrator.steps))
 
 
-def _solve(hand: Hand, task: Task) -> None:
-    first, second = (*task.values, "", "")[:2]
+def _solve(demonstrator: Demonstrator, task: SimTask) -> None:
+    first, second = (*task.parameters, "", "")[:2]
     secret = task.secret
-    _read(hand, task)
-    match task.kind:
+    _read_secret(demonstrator, task)
+    match task.template_name:
         case "note message":
-            _send(hand, secret, second)
+            _send_message(demonstrator, secret, second)
         case "note cart":
-            _shop(hand, secret)
+            _add_to_cart(demonstrator, secret)
         case "note setting":
-            _setting(hand, secret, second)
+            _change_setting(demonstrator, secret, second)
         case "note app":
-            hand.open(secret)
+            demonstrator.open_app(secret)
         case "chat alarm" | "event alarm":
-            _alarm(hand, secret)
+            _add_alarm(demonstrator, secret)
         case "chat site":
-            _site(hand, secret)
+            _open_site(demonstrator, secret)
         case "pass number":
-            _send(hand, first, secret)
+            _send_message(demonstrator, first, secret)
         case "toggle":
-            _setting(hand, first, second)
+            _change_setting(demonstrator, first, second)
         case "category":
-            hand.open("Settings")
-            hand.choose(f"row:{first}")
-            hand.seek(f"row:{second}")
+            demonstrator.open_app("Settings")
+            demonstrator.scroll_and_tap(f"row:{first}")
+            demonstrator.scroll_to(f"row:{second}")
         case "alarm add":
-            _alarm(hand, first)
+            _add_alarm(demonstrator, first)
         case "message":
-            _send(hand, first, second)
+            _send_message(demonstrator, first, second)
         case "cart":
-            _shop(hand, first)
+            _add_to_cart(demonstrator, first)
         case "site":
-            _site(hand, first)
+            _open_site(demonstrator, first)
         case _:
-            _solve_small(hand, task.kind, task.values)
+            _solve_in_app(demonstrator, task.template_name, task.parameters)
 
 
-def _read(hand: Hand, task: Task) -> None:
-    """Bring to the screen what the goal speaks of without saying it."""
-    first, second = (*task.values, "", "")[:2]
-    match task.kind:
+def _read_secret(demonstrator: Demonstrator, task: SimTask) -> None:
+    """Open the screen that shows the secret, which the goal refers to but does not name."""
+    first, second = (*task.parameters, "", "")[:2]
+    match task.template_name:
         case "note message" | "note cart" | "note setting" | "note app":
-            hand.open("Notes")
-            hand.choose(f"row:{first}")
+            demonstrator.open_app("Notes")
+            demonstrator.scroll_and_tap(f"row:{first}")
         case "chat alarm" | "chat site":
-            _chat(hand, first)
-            hand.seek_back(task.secret)
+            _open_chat(demonstrator, first)
+            demonstrator.scroll_back_to_text(task.secret)
         case "pass number":
-            hand.open("Contacts")
-            hand.choose(f"row:{second}")
+            demonstrator.open_app("Contacts")
+            demonstrator.scroll_and_tap(f"row:{second}")
         case "event alarm":
-            _day(hand, first)
+            _open_day(demonstrator, first)
 
 
-def _solve_small(hand: Hand, kind: str, values: Values) -> None:
-    first, second = (*values, "", "")[:2]
-    match kind:
+def _solve_in_app(demonstrator: Demonstrator, template_name: str, parameters: GoalParameters) -> None:
+    first, second = (*parameters, "", "")[:2]
+    match template_name:
         case "open":
-            hand.open(first)
+            demonstrator.open_app(first)
         case "alarm switch":
-            _alarms(hand)
-            hand.put(first, second)
+            _open_alarms(demonstrator)
+            demonstrator.set_switch(first, second)
         case "number":
-            hand.open("Contacts")
-            hand.choose(f"row:{first}")
+            demonstrator.open_app("Contacts")
+            demonstrator.scroll_and_tap(f"row:{first}")
         case "contact add":
-            _form(hand, "Contacts", name=first, number=second)
+            _fill_form(demonstrator, "Contacts", name=first, number=second)
         case "first":
-            _chat(hand, first)
-            while hand.phone.view.top > 0:
-                hand.swipe("down")
+            _open_chat(demonstrator, first)
+            while demonstrator.phone.view.scroll_row > 0:
+                demonstrator.swipe("down")
         case "note add":
-            _form(hand, "Notes", title=first, text=second)
+            _fill_form(demonstrator, "Notes", title=first, text=second)
         case "note open" | "note delete":
-            hand.open("Notes")
-            hand.choose(f"row:{first}")
-            if kind == "note delete":
-                hand.tap("button:delete")
+            demonstrator.open_app("Notes")
+            demonstrator.scroll_and_tap(f"row:{first}")
+            if template_name == "note delete":
+                demonstrator.tap("button:delete")
         case "checkout":
-            hand.open("Shop")
+            demonstrator.open_app("Shop")
             for name in ("tab:cart", "button:checkout", "button:buy"):
-                hand.tap(name)
+                demonstrator.tap(name)
         case "bookmark":
-            hand.open("Browser")
-            hand.tap("tab:saved")
-            hand.choose(f"row:{first}")
+            demonstrator.open_app("Browser")
+            demonstrator.tap("tab:saved")
+            demonstrator.scroll_and_tap(f"row:{first}")
         case "day" | "event":
-            _day(hand, first)
+            _open_day(demonstrator, first)
             if second:
-                hand.choose(f"row:{second}")
+                demonstrator.scroll_and_tap(f"row:{second}")
         case _:
-            _solve_on_launcher(hand, kind, first, second)
+            _solve_on_launcher(demonstrator, template_name, first, second)
 
 
-def _solve_on_launcher(hand: Hand, kind: str, first: str, second: str) -> None:
-    match kind:
+def _solve_on_launcher(demonstrator: Demonstrator, template_name: str, first: str, second: str) -> None:
+    match template_name:
         case "page":
-            while (page := int(hand.phone.state.place.item)) != int(second) - 1:
-                hand.swipe("left" if page < int(second) - 1 else "right")
-            hand.tap(f"app:{first}")
+            while (page := int(demonstrator.phone.state.current.item)) != int(second) - 1:
+                demonstrator.swipe("left" if page < int(second) - 1 else "right")
+            demonstrator.tap(f"app:{first}")
         case "quick":
-            hand.swipe("down")
-            hand.put(first, second)
+            demonstrator.swipe("down")
+            demonstrator.set_switch(first, second)
         case "find":
-            hand.home()
-            hand.swipe("up")
-            hand.fill("search", first)
-            hand.tap(f"app:{first}")
+            demonstrator.go_home()
+            demonstrator.swipe("up")
+            demonstrator.fill("search", first)
+            demonstrator.tap(f"app:{first}")
         case "home":
-            hand.home()
+            demonstrator.go_home()
         case "back":
-            hand.press("back")
+            demonstrator.press("back")
         case _:
-            raise AssertionError(f"the expert does not know the kind {kind!r}")
+            raise AssertionError(f"the expert does not know the template {template_name!r}")
 
 
-def _chat(hand: Hand, person: str) -> None:
-    hand.open("Messages")
-    hand.choose(f"row:{person}")
+def _open_chat(demonstrator: Demonstrator, person: str) -> None:
+    demonstrator.open_app("Messages")
+    demonstrator.scroll_and_tap(f"row:{person}")
 
 
-def _send(hand: Hand, person: str, text: str) -> None:
-    _chat(hand, person)
-    hand.fill("message", text)
-    hand.tap("button:send")
+def _send_message(demonstrator: Demonstrator, person: str, text: str) -> None:
+    _open_chat(demonstrator, person)
+    demonstrator.fill("message", text)
+    demonstrator.tap("button:send")
 
 
-def _setting(hand: Hand, label: str, on: str) -> None:
-    hand.open("Settings")
-    hand.choose(f"row:{next(category for category, labels in SETTINGS.items() if label in labels)}")
-    hand.put(label, on)
+def _change_setting(demonstrator: Demonstrator, label: str, on: str) -> None:
+    demonstrator.open_app("Settings")
+    category = next(category for category, labels in SETTINGS.items() if label in labels)
+    demonstrator.scroll_and_tap(f"row:{category}")
+    demonstrator.set_switch(label, on)
 
 
-def _alarms(hand: Hand) -> None:
-    hand.open("Clock")
-    if not hand.sees("icon:plus"):
-        hand.tap("tab:alarms")
+def _open_alarms(demonstrator: Demonstrator) -> None:
+    demonstrator.open_app("Clock")
+    if not demonstrator.is_visible("icon:plus"):
+        demonstrator.tap("tab:alarms")
 
 
-def _alarm(hand: Hand, time: str) -> None:
-    _alarms(hand)
-    hand.tap("icon:plus")
-    hand.fill("time", time)
-    hand.tap("button:save")
+def _add_alarm(demonstrator: Demonstrator, time: str) -> None:
+    _open_alarms(demonstrator)
+    demonstrator.tap("icon:plus")
+    demonstrator.fill("time", time)
+    demonstrator.tap("button:save")
 
 
-def _form(hand: Hand, app: str, **fields: str) -> None:
-    hand.open(app)
-    hand.tap("icon:plus")
+def _fill_form(demonstrator: Demonstrator, app: str, **fields: str) -> None:
+    demonstrator.open_app(app)
+    demonstrator.tap("icon:plus")
     for name, text in fields.items():
-        hand.fill(name, text)
-    hand.tap("button:save")
+        demonstrator.fill(name, text)
+    demonstrator.tap("button:save")
 
 
-def _shop(hand: Hand, item: str) -> None:
-    hand.open("Shop")
-    hand.fill("search", item)
-    hand.press("enter")
-    hand.choose(f"row:{item}")
-    hand.tap("button:add to cart")
+def _add_to_cart(demonstrator: Demonstrator, item: str) -> None:
+    demonstrator.open_app("Shop")
+    demonstrator.fill("search", item)
+    demonstrator.press("enter")
+    demonstrator.scroll_and_tap(f"row:{item}")
+    demonstrator.tap("button:add to cart")
 
 
-def _site(hand: Hand, address: str) -> None:
-    hand.open("Browser")
-    hand.fill("address", address)
-    hand.press("enter")
+def _open_site(demonstrator: Demonstrator, address: str) -> None:
+    demonstrator.open_app("Browser")
+    demonstrator.fill("address", address)
+    demonstrator.press("enter")
 
 
-def _day(hand: Hand, day: str) -> None:
-    hand.open("Calendar")
-    while (now := hand.phone.state.place.item or DAYS[hand.phone.world.today]) != day:
-        hand.swipe("left" if DAYS.index(now) < DAYS.index(day) else "right")
+def _open_day(demonstrator: Demonstrator, day: str) -> None:
+    demonstrator.open_app("Calendar")
+    while (shown := demonstrator.phone.state.current.item or DAYS[demonstrator.phone.world.today]) != day:
+        demonstrator.swipe("left" if DAYS.index(shown) < DAYS.index(day) else "right")

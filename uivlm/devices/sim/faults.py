@@ -1,4 +1,4 @@
-"""What can go wrong with a phone, on the simulated one: set before a run or while it goes on, off by default."""
+"""Failures that the simulated phone can imitate: set before or during a run, off by default."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -6,21 +6,23 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Unplug:
-    """The cable is pulled at a command."""
+class UnplugFault:
+    """The cable is unplugged at a command."""
 
-    at: int  # the command's number, counted from 0
-    during: bool = False  # it is done, and its answer stops half-way; else it is not begun
-    back_s: float = math.inf  # seconds until the cable is plugged in again
+    command_index: int  # 0-based
+    mid_output: bool = False  # the command runs and half of its output is sent; else it does not start
+    reconnect_after_s: float = math.inf  # seconds
 
 
 @dataclass(slots=True)
 class Faults:
-    refuses: bool = False  # input: as phones of some makers until a second switch is turned on
-    black: bool = False  # screenshots: as of a window that keeps its contents secret
-    frozen: bool = False  # screenshots show what the first one showed
-    restless: bool = False  # uiautomator never finds an idle screen
-    garbage: bool = False  # whatever is asked, noise is the answer
-    cut: Collection[str] = ()  # ways of capture, "raw" and "png", whose bytes end half-way
-    slow: Mapping[str, float] = field(default_factory=dict)  # way of capture: seconds more that it takes
-    unplug: Unplug | None = None
+    rejects_input: bool = False  # as phones of some makers do until a second setting is enabled
+    black_screenshots: bool = False  # as of a secure window
+    frozen_screenshots: bool = False  # every screenshot shows the first screen
+    never_idle: bool = False  # uiautomator never finds an idle screen
+    garbage_output: bool = False  # every command prints noise
+    truncated_captures: Collection[
+        str
+    ] = ()  # capture methods, "raw" and "png", that send half of their bytes
+    capture_delay_s: Mapping[str, float] = field(default_factory=dict)  # capture method -> additional seconds
+    unplug: UnplugFault | None = None

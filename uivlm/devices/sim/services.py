@@ -1,6 +1,6 @@
-"""Android's services on a device of ours: what dumpsys, uiautomator, pm, am start, monkey, wm and getprop say of it.
+"""Android's services on one of our devices: dumpsys, uiautomator, pm, am start, monkey, wm and getprop.
 
-An app of the simulated phone is the package `sim.` and its name in small letters.
+The package of an app of the simulated phone is `sim.` and its name in lower case.
 """
 
 import re
@@ -9,11 +9,11 @@ from typing import Protocol, runtime_checkable
 from xml.etree import ElementTree
 
 from uivlm.actions.gesture import Gesture
-from uivlm.devices.sim.answer import Answer, failed, told
-from uivlm.episode import Element, Screen
+from uivlm.devices.sim.shell_parser import CommandResult, error_result, success_result
+from uivlm.episodes.episode import Element, Screen
 
-Service = Callable[["Glass", tuple[str, ...]], Answer]
-NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ShellService = Callable[["SizedDevice", tuple[str, ...]], CommandResult]
+INVALID_XML_CHARS = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PROPERTIES = {
     "ro.build.version.release": "14",
     "ro.build.version.sdk": "34",
@@ -24,8 +24,8 @@ PROPERTIES = {
 }
 
 
-class Glass(Protocol):
-    """A device whose size in pixels is known."""
+class SizedDevice(Protocol):
+    """A device with a known size in pixels."""
 
     width: int
     height: int
@@ -36,80 +36,83 @@ class Glass(Protocol):
 
 
 @runtime_checkable
-class Apps(Protocol):
-    """A device that tells its apps by name and starts them."""
+class AppLauncher(Protocol):
+    """A device that lists its apps and starts them."""
 
     @property
     def app(self) -> str:
-        """The one in front."""
+        """The foreground app."""
 
     @property
     def apps(self) -> Sequence[str]:
-        """Those that can be started."""
+        """All apps that can be started."""
 
     def launch(self, app: str) -> None: ...
 
 
-def _packages(device: Glass) -> dict[str, str]:
-    """Package -> app."""
-    return {f"sim.{app.lower()}": app for app in device.apps} if isinstance(device, Apps) else {}
+def _packages(device: SizedDevice) -> dict[str, str]:
+    """Return package -> app."""
+    return {f"sim.{app.lower()}": app for app in device.apps} if isinstance(device, AppLauncher) else {}
 
 
-def _front(device: Glass) -> str:
-    """The component in front. A device that does not tell its apps is one app."""
-    return f"sim.{device.app.lower()}/.Main" if isinstance(device, Apps) else "sim/.Main"
+def _foreground_component(device: SizedDevice) -> str:
+    """Return the foreground component. A device that does not list its apps counts as one app."""
+    return f"sim.{device.app.lower()}/.Main" if isinstance(device, AppLauncher) else "sim/.Main"
 
 
-def dumpsys(device: Glass, words: tuple[str, ...]) -> Answer:
-    width, height, front = device.width, device.height, _front(device)
+def dumpsys(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    width, height, front = device.width, device.height, _foreground_component(device)
     record = f"ActivityRecord{{52 u0 {front} t7}}"
-    turned = int(width > height)
-    match words:
+    rotated = int(width > height)
+    match args:
         case ("window",):
-            return told(
-                f"  mCurrentFocus=Window{{51 u0 {front}}}\n  mFocusedApp={record}\n  mCurrentRotation=ROTATION_{90 * turned}"
-            )
+            focus = f"  mCurrentFocus=Window{{51 u0 {front}}}\n  mFocusedApp={record}\n"
+            return success_result(f"{focus}  mCurrentRotation=ROTATION_{90 * rotated}")
         case ("window", "displays"):
             size = f"{width}x{height}"
-            return told(f"  Display: mDisplayId=0\n    init={size} 420dpi cur={size} app={size}")
+            return success_result(f"  Display: mDisplayId=0\n    init={size} 420dpi cur={size} app={size}")
         case ("window", "policy"):
-            return told("    KeyguardServiceDelegate\n      showing=false\n      inputRestricted=false")
+            return success_result(
+                "    KeyguardServiceDelegate\n      showing=false\n      inputRestricted=false"
+            )
         case ("activity", "activities"):
-            return told(f"  topResumedActivity={record}\n  mResumedActivity: {record}")
+            return success_result(f"  topResumedActivity={record}\n  mResumedActivity: {record}")
         case ("power",):
-            return told("  mWakefulness=Awake")
+            return success_result("  mWakefulness=Awake")
         case ("input",):
-            return told(f"  SurfaceWidth: {width}px\n  SurfaceOrientation: {turned}")
+            return success_result(f"  SurfaceWidth: {width}px\n  SurfaceOrientation: {rotated}")
         case ("input_method",):
-            return told("  mInputShown=false")
-    return failed(f"Can't find service: {' '.join(words)}", 0)
+            return success_result("  mInputShown=false")
+    return error_result(f"Can't find service: {' '.join(args)}", 0)
 
 
-def uiautomator(device: Glass, words: tuple[str, ...]) -> Answer:
-    if words != ("dump", "/dev/tty"):
-        raise ValueError(f"uiautomator {' '.join(words)}: only 'dump /dev/tty', this phone has no files")
+def uiautomator(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    if args != ("dump", "/dev/tty"):
+        raise ValueError(f"uiautomator {' '.join(args)}: expected 'dump /dev/tty'; this phone has no files")
     width, height = device.width, device.height
     tree = ElementTree.Element("hierarchy", rotation=str(int(width > height)))
     bounds = f"[0,0][{width},{height}]"
-    root = ElementTree.SubElement(tree, "node", _is("android.widget.FrameLayout") | {"bounds": bounds})
+    root = ElementTree.SubElement(
+        tree, "node", _node_attributes("android.widget.FrameLayout") | {"bounds": bounds}
+    )
     for element in device.screen().elements:
         ElementTree.SubElement(root, "node", _node(element) | {"bounds": _bounds(element, width, height)})
     xml = ElementTree.tostring(tree, "unicode")
-    return told(
+    return success_result(
         f"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>{xml}UI hierchary dumped to: /dev/tty"
     )
 
 
 def _node(element: Element) -> dict[str, str]:
-    """A sign has no text but a description, as Android asks of apps."""
-    if element.kind.startswith("ICON_"):
-        name = element.kind.removeprefix("ICON_").replace("_", " ").lower()
-        return _is("android.widget.ImageView", element.text, name)
-    return _is("android.widget.TextView", element.text)
+    """An icon has a description instead of text, as Android requires of apps."""
+    if element.ui_type.startswith("ICON_"):
+        name = element.ui_type.removeprefix("ICON_").replace("_", " ").lower()
+        return _node_attributes("android.widget.ImageView", element.text, name)
+    return _node_attributes("android.widget.TextView", element.text)
 
 
-def _is(kind: str, text: str = "", description: str = "") -> dict[str, str]:
-    return {"class": kind, "text": NO_XML.sub(".", text), "content-desc": description}
+def _node_attributes(widget_class: str, text: str = "", description: str = "") -> dict[str, str]:
+    return {"class": widget_class, "text": INVALID_XML_CHARS.sub(".", text), "content-desc": description}
 
 
 def _bounds(element: Element, width: int, height: int) -> str:
@@ -117,68 +120,70 @@ def _bounds(element: Element, width: int, height: int) -> str:
     return f"[{round(element.x * width)},{round(element.y * height)}][{round(right)},{round(bottom)}]"
 
 
-def monkey(device: Glass, words: tuple[str, ...]) -> Answer:
-    match words:
+def monkey(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    match args:
         case ("-p", package, "-c", "android.intent.category.LAUNCHER", "1"):
             if _launch(device, package):
-                return told("Events injected: 1")
-            return failed("** No activities found to run, monkey aborted.", 252)
-    raise ValueError("monkey: say -p PACKAGE -c android.intent.category.LAUNCHER 1")
+                return success_result("Events injected: 1")
+            return error_result("** No activities found to run, monkey aborted.", 252)
+    raise ValueError("monkey: expected -p PACKAGE -c android.intent.category.LAUNCHER 1")
 
 
-def cmd(device: Glass, words: tuple[str, ...]) -> Answer:
-    match words:
+def cmd(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    match args:
         case ("package", "resolve-activity", "--brief", package):
             if package not in _packages(device):
-                return told("No activity found")
-            return told(f"priority=0 preferredOrder=0 match=0x108000 isDefault=false\n{package}/.Main")
-    raise ValueError("cmd: only 'package resolve-activity --brief PACKAGE' is known")
+                return success_result("No activity found")
+            return success_result(
+                f"priority=0 preferredOrder=0 match=0x108000 isDefault=false\n{package}/.Main"
+            )
+    raise ValueError("cmd: expected 'package resolve-activity --brief PACKAGE'")
 
 
-def am_start(device: Glass, words: tuple[str, ...]) -> Answer:
-    match words:
+def am_start(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    match args:
         case ("-n", component) | ("-W", "-n", component):
             package, _, activity = component.partition("/")
             if activity == ".Main" and _launch(device, package):
-                return told(f"Starting: Intent {{ cmp={component} }}")
-            return failed(f"Error type 3\nError: Activity class {{{component}}} does not exist.", 1)
-    raise ValueError("am start: say -n PACKAGE/ACTIVITY")
+                return success_result(f"Starting: Intent {{ cmp={component} }}")
+            return error_result(f"Error type 3\nError: Activity class {{{component}}} does not exist.", 1)
+    raise ValueError("am start: expected -n PACKAGE/ACTIVITY")
 
 
-def pm(device: Glass, words: tuple[str, ...]) -> Answer:
-    match words:
+def pm(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    match args:
         case ("list", "packages"):
-            return told("\n".join(f"package:{package}" for package in sorted(_packages(device))))
-    raise ValueError(f"pm {' '.join(words)}: only 'list packages' is known")
+            return success_result("\n".join(f"package:{package}" for package in sorted(_packages(device))))
+    raise ValueError(f"pm {' '.join(args)}: expected 'list packages'")
 
 
-def wm(device: Glass, words: tuple[str, ...]) -> Answer:
-    match words:
+def wm(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    match args:
         case ("size",):
-            return told(f"Physical size: {device.width}x{device.height}")
+            return success_result(f"Physical size: {device.width}x{device.height}")
         case ("density",):
-            return told("Physical density: 420")
-    raise ValueError(f"wm {' '.join(words)}: only 'size' and 'density' can be asked")
+            return success_result("Physical density: 420")
+    raise ValueError(f"wm {' '.join(args)}: expected 'size' or 'density'")
 
 
-def getprop(_: Glass, words: tuple[str, ...]) -> Answer:
-    match words:
+def getprop(_: SizedDevice, args: tuple[str, ...]) -> CommandResult:
+    match args:
         case ():
-            return told("\n".join(f"[{name}]: [{value}]" for name, value in PROPERTIES.items()))
+            return success_result("\n".join(f"[{name}]: [{value}]" for name, value in PROPERTIES.items()))
         case (name, *default):
-            return told(PROPERTIES.get(name, default[0] if default else ""))
+            return success_result(PROPERTIES.get(name, default[0] if default else ""))
     raise AssertionError("every tuple is matched above")
 
 
-def _launch(device: Glass, package: str) -> bool:
+def _launch(device: SizedDevice, package: str) -> bool:
     app = _packages(device).get(package)
-    if app is None or not isinstance(device, Apps):
+    if app is None or not isinstance(device, AppLauncher):
         return False
     device.launch(app)
     return True
 
 
-SERVICES: dict[str, Service] = {
+SERVICES: dict[str, ShellService] = {
     "dumpsys": dumpsys,
     "uiautomator": uiautomator,
     "monkey": monkey,

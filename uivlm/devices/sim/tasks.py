@@ -1,107 +1,110 @@
-"""Tasks on the simulated phone: in a seed and a split, out a goal, the phone it starts on, and who succeeded.
+"""Tasks on the simulated phone: a seed and a split in, a goal, its initial phone and a success check out.
 
-Whether a task is done is read from the phone's state alone: its world must be exactly the wished one, and where
-something is to be shown, it must be on show.
+The check reads the phone's state alone: the world must equal the expected one, and what the goal asks to see
+must be on the screen.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from uivlm.actions.action import Status
-from uivlm.devices.sim import goals, words
-from uivlm.devices.sim.goals import KINDS, Split, Values
-from uivlm.devices.sim.phone import Phone
-from uivlm.devices.sim.setup import prepared
-from uivlm.devices.sim.world import Line, World
+from uivlm.devices.sim import goals, labels
+from uivlm.devices.sim.goals import GOAL_TEMPLATES, GoalParameters, Split
+from uivlm.devices.sim.initial_state import make_initial_world
+from uivlm.devices.sim.phone import SimPhone
+from uivlm.devices.sim.world import ChatMessage, World
 
-TOO_WIDE = "money.com"  # does not fit into a message
+TOO_LONG_SITE = "money.com"  # does not fit into a message
+TASKS_PER_SEED = 1_000_000  # task seeds that belong to one --seed
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Something to do on a phone."""
+class SimTask:
+    """One goal on one simulated phone."""
 
-    goal: str  # as a person says it
-    kind: str  # a name in KINDS
-    key: str  # what is asked, however it is said
-    needs_memory: bool  # must something be used that only a past screen showed?
-    status: Status  # how it rightly ends
+    goal: str  # in natural language
+    template_name: str  # a key of GOAL_TEMPLATES
+    goal_key: str  # identifies the goal independently of its wording
+    needs_memory: bool  # does it need something that only a past screen showed?
+    expected_status: Status
     seed: int
-    layout: int  # the phone's number; train and test share none
-    values: Values  # the goal's parameters
+    layout: int  # number of the phone; train and test share none
+    parameters: GoalParameters
     secret: str = ""  # what must be read on the phone to reach the goal
 
 
-def task(seed: int, split: Split) -> Task:
-    """The task with this seed. The same seed gives the same task; another split, other goals and layouts."""
+def make_task(seed: int, split: Split) -> SimTask:
+    """Return the task of this seed. The two splits share no goals and no layouts."""
     if split not in ("train", "test"):
-        raise ValueError(f"there is no split {split!r} of the simulated tasks: use train or test")
+        raise ValueError(f"split: got {split!r}; expected train or test")
     rng = Random(f"{split} task {seed}")
-    kinds = list(KINDS.values())
-    kind = rng.choices(kinds, [kind.weight for kind in kinds])[0]
-    values = rng.choice(goals.choices(kind.name, split))
-    absent = rng.random() < kind.absent and values[0] not in words.WORKING
-    return Task(
-        goal=rng.choice(kind.wordings).format(*values),
-        kind=kind.name,
-        key=goals.key(kind.name, values),
-        needs_memory=kind.memory,
-        status="impossible" if absent else "complete",
+    templates = list(GOAL_TEMPLATES.values())
+    template = rng.choices(templates, [template.weight for template in templates])[0]
+    parameters = rng.choice(goals.parameters_in_split(template.name, split))
+    absent = rng.random() < template.absent_rate and parameters[0] not in labels.IMPLEMENTED_APPS
+    return SimTask(
+        goal=rng.choice(template.wordings).format(*parameters),
+        template_name=template.name,
+        goal_key=goals.goal_key(template.name, parameters),
+        needs_memory=template.needs_memory,
+        expected_status="impossible" if absent else "complete",
         seed=seed,
         layout=2 * seed + (split == "test"),
-        values=values,
-        secret=_secret(kind.name, values, rng),
+        parameters=parameters,
+        secret=_choose_secret(template.name, parameters, rng),
     )
 
 
-def _secret(kind: str, values: Values, rng: Random) -> str:
-    match kind:
+def _choose_secret(template_name: str, parameters: GoalParameters, rng: Random) -> str:
+    match template_name:
         case "note message":
-            return rng.choice(words.CONTACTS)
+            return rng.choice(labels.CONTACTS)
         case "note cart":
-            return rng.choice(words.ITEMS)
+            return rng.choice(labels.ITEMS)
         case "note setting":
-            return rng.choice(goals.LABELS)
+            return rng.choice(goals.SETTING_LABELS)
         case "note app":
-            return rng.choice(words.STUBS)
+            return rng.choice(labels.STUB_APPS)
         case "chat alarm" | "event alarm":
-            return rng.choice(words.TIMES)
+            return rng.choice(labels.TIMES)
         case "chat site":
-            return rng.choice([site for site in words.SITES.values() if site != TOO_WIDE])
+            return rng.choice([site for site in labels.SITES.values() if site != TOO_LONG_SITE])
         case "pass number":
-            return rng.choice(goals.NUMBERS)
+            return rng.choice(goals.PHONE_NUMBERS)
         case _:
             return ""
 
 
-def world_of(task: Task) -> World:
-    """The world a task starts in."""
-    absent = task.status == "impossible"
-    return prepared(task.kind, task.values, task.secret, absent=absent, layout=task.layout, seed=task.seed)
+def initial_world(task: SimTask) -> World:
+    """Return the world in which a task starts."""
+    absent = task.expected_status == "impossible"
+    return make_initial_world(
+        task.template_name, task.parameters, task.secret, absent=absent, layout=task.layout, seed=task.seed
+    )
 
 
-def new_phone(task: Task) -> Phone:
-    """The phone a task starts on."""
-    return Phone(world=world_of(task))
+def new_phone(task: SimTask) -> SimPhone:
+    """Return the phone on which a task starts."""
+    return SimPhone(world=initial_world(task))
 
 
-def succeeded(task: Task, phone: Phone) -> bool:
-    """Is the goal reached? For an impossible task: was nothing changed? (The agent must also say so.)"""
-    wanted = world_of(task)
-    if task.status == "impossible":
-        return phone.world == wanted
-    _change(task, wanted)
-    return phone.world == wanted and _shown(task, phone)
+def is_successful(task: SimTask, phone: SimPhone) -> bool:
+    """Is the goal reached? If it is impossible, nothing may have changed (and the agent must report it)."""
+    expected = initial_world(task)
+    if task.expected_status == "impossible":
+        return phone.world == expected
+    _apply_goal(task, expected)
+    return phone.world == expected and _is_shown(task, phone)
 
 
-def _change(task: Task, world: World) -> None:
-    """Do to the world what the goal asks for."""
-    first, second = (*task.values, "", "")[:2]
-    match task.kind:
+def _apply_goal(task: SimTask, world: World) -> None:
+    """Apply the change that the goal asks for."""
+    first, second = (*task.parameters, "", "")[:2]
+    match task.template_name:
         case "toggle":
-            category_of(world, first)[first] = second == "on"
+            switches_with(world, first)[first] = second == "on"
         case "note setting":
-            category_of(world, task.secret)[task.secret] = second == "on"
+            switches_with(world, task.secret)[task.secret] = second == "on"
         case "quick":
             world.quick[first] = second == "on"
         case "alarm add":
@@ -113,11 +116,11 @@ def _change(task: Task, world: World) -> None:
         case "contact add":
             world.contacts[first] = second
         case "message":
-            world.threads[first].append(Line(second, True))
+            world.threads[first].append(ChatMessage(second, True))
         case "note message":
-            world.threads[task.secret].append(Line(second, True))
+            world.threads[task.secret].append(ChatMessage(second, True))
         case "pass number":
-            world.threads[first].append(Line(task.secret, True))
+            world.threads[first].append(ChatMessage(task.secret, True))
         case "note add":
             world.notes[first] = second
         case "note delete":
@@ -130,29 +133,29 @@ def _change(task: Task, world: World) -> None:
             world.bought, world.cart = [*world.bought, *world.cart], []
 
 
-def category_of(world: World, label: str) -> dict[str, bool]:
-    """The switches among which a setting stands."""
+def switches_with(world: World, label: str) -> dict[str, bool]:
+    """Return the switches of the category that contains this setting."""
     return next(switches for switches in world.settings.values() if label in switches)
 
 
-def _shown(task: Task, phone: Phone) -> bool:
-    """Is on show what the goal wants to see?"""
-    first, second = (*task.values, "", "")[:2]
-    place = phone.state.place
-    here = (place.app, place.item)
+def _is_shown(task: SimTask, phone: SimPhone) -> bool:
+    """Does the phone show what the goal asks to see?"""
+    first, second = (*task.parameters, "", "")[:2]
+    entry = phone.state.current
+    here = (entry.app, entry.item)
     if phone.state.dialog is not None:
         return False
-    match task.kind:
+    match task.template_name:
         case "open" | "page" | "find":
-            return place.app == first
+            return entry.app == first
         case "note app":
-            return place.app == task.secret
+            return entry.app == task.secret
         case "category":
-            return here == ("Settings", first) and phone.find(f"row:{second}") is not None
+            return here == ("Settings", first) and phone.find_target(f"row:{second}") is not None
         case "number":
             return here == ("Contacts", first)
         case "first":
-            return here == ("Messages", first) and phone.view.top == 0
+            return here == ("Messages", first) and phone.view.scroll_row == 0
         case "note open":
             return here == ("Notes", first)
         case "site":
@@ -160,20 +163,15 @@ def _shown(task: Task, phone: Phone) -> bool:
         case "chat site":
             return here == ("Browser", task.secret)
         case "bookmark":
-            return here == ("Browser", words.SITES[first])
+            return here == ("Browser", labels.SITES[first])
         case "day":
-            today = words.DAYS[phone.world.today]
-            return place.app == "Calendar" and not place.page and (place.item or today) == first
+            today = labels.DAYS[phone.world.today]
+            return entry.app == "Calendar" and not entry.page and (entry.item or today) == first
         case "event":
-            return here == ("Calendar", first) and place.page == second
+            return here == ("Calendar", first) and entry.page == second
         case "home":
-            return place.app == "Launcher"
+            return entry.app == "Launcher"
         case "back":
-            return place.app == first and not place.page and (not place.item or first == "Calendar")
+            return entry.app == first and not entry.page and (not entry.item or first == "Calendar")
         case _:
-            return True  # the change in the world is all that was asked
-
-
-def with_layout(task: Task, layout: int) -> Task:
-    """The same goal on another phone."""
-    return replace(task, layout=layout)
+            return True  # the goal only changes the world

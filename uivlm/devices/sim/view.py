@@ -1,6 +1,6 @@
-"""One drawing of the simulated phone: in calls by the app on show, out pixels and the places a finger can use.
+"""One drawing of the simulated phone: calls of the current app in, pixels and touch targets out.
 
-All content keeps to whole rows. Lists scroll by whole rows and end with a row that says so.
+Content occupies whole rows. Lists scroll by whole rows and end with a row that marks their end.
 """
 
 from collections.abc import Sequence
@@ -8,127 +8,135 @@ from dataclasses import dataclass
 from functools import partial
 
 from uivlm.devices.sim.canvas import COLUMNS, Box, Canvas
-from uivlm.devices.sim.state import Act, State
-from uivlm.devices.sim.theme import theme
+from uivlm.devices.sim.navigation import Callback, PhoneState
+from uivlm.devices.sim.theme import make_theme
 
-BOTTOM = 15  # the row of the navigation bar: content ends above it
-LONGEST = 60  # characters of typed text that are drawn
+NAV_BAR_ROW = 15  # content ends above it
+MAX_DRAWN_CHARS = 60  # of typed text
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Something to touch. `name` is how the expert and the tests call it: never drawn."""
+class TouchTarget:
+    """A touchable area. The expert and the tests use `name`; it is never drawn."""
 
     name: str
     box: Box
-    act: Act
+    on_touch: Callback
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One line of a list; without a name it cannot be touched."""
+class ListRow:
+    """One row of a list. It is touchable if `on_touch` is set; its target is called `name` or row:LABEL."""
 
     label: str
-    act: Act | None = None
+    on_touch: Callback | None = None
     name: str = ""
     value: str = ""
     switch: bool | None = None
 
 
-def typed(text: str) -> str:
-    """Typed text as it can be drawn: bounded, on one line, without halves of surrogate pairs."""
-    return text[:LONGEST].encode("utf-8", "replace").decode("utf-8")
+def drawable_text(text: str) -> str:
+    """Return typed text in a drawable form: truncated and without halves of surrogate pairs."""
+    return text[:MAX_DRAWN_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
-class View:
-    """The canvas with what it offers: targets, scrolling, sideways moves, what enter does."""
+class AppView:
+    """A canvas with its touch targets, scroll position, swipe actions and enter action."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PhoneState) -> None:
         self.state = state
         self.look = state.world.look
-        self.canvas = Canvas(self.look.width, self.look.height, theme(self.look.dark, self.look.accent))
-        self.targets: list[Target] = []
-        self.moves: dict[str, Act] = {}  # left, right, up, down: what the swipe does where nothing scrolls
-        self.enter: Act | None = None
-        self.top = 0  # rows scrolled away
-        self.limit = 0  # rows that can be scrolled away
-        self.first = 1  # the first free row
-        self.bottom = BOTTOM  # the row after the last free one
+        self.canvas = Canvas(self.look.width, self.look.height, make_theme(self.look.dark, self.look.accent))
+        self.targets: list[TouchTarget] = []
+        self.swipe_actions: dict[str, Callback] = {}  # left, right, up, down; used if nothing can scroll
+        self.on_enter: Callback | None = None
+        self.scroll_row = 0  # rows scrolled
+        self.max_scroll_row = 0  # maximum of scroll_row
+        self.next_row = 1  # the first free row
+        self.end_row = NAV_BAR_ROW  # the row after the last free one
 
-    def touch(self, name: str, box: Box, act: Act) -> None:
-        self.targets.append(Target(name, box, act))
+    def add_target(self, name: str, box: Box, on_touch: Callback) -> None:
+        self.targets.append(TouchTarget(name, box, on_touch))
 
-    def title(self, words: str, *, back: bool = True, action: str = "", act: Act | None = None) -> None:
-        """The app's bar; content starts below it, after the margin of this phone."""
-        left, right = self.canvas.app_bar(typed(words), back=back, action=action)
+    def title(
+        self, text: str, *, back: bool = True, action: str = "", on_action: Callback | None = None
+    ) -> None:
+        """Draw the app bar. Content starts below it, after the margin of this phone."""
+        left, right = self.canvas.app_bar(drawable_text(text), back=back, action=action)
         if back:
-            self.touch("arrow", left, self.state.back)
-        if act is not None:
-            self.touch(f"icon:{action}", right, act)
-        self.first = 2 + self.look.margin
+            self.add_target("arrow", left, self.state.go_back)
+        if on_action is not None:
+            self.add_target(f"icon:{action}", right, on_action)
+        self.next_row = 2 + self.look.margin
 
-    def tabs(self, tabs: Sequence[tuple[str, Act]], chosen: str) -> None:
-        """A bar of tabs (keys of WORDINGS) where this phone has them: under the title or at the bottom."""
-        row = BOTTOM - 1 if self.look.tabs_low else 2
-        labels = tuple(self.look.say(key) for key, _ in tabs)
+    def tabs(self, tabs: Sequence[tuple[str, Callback]], selected: str) -> None:
+        """Draw tabs (keys of LABEL_WORDINGS) under the title or at the bottom, as this phone does."""
+        row = NAV_BAR_ROW - 1 if self.look.tabs_at_bottom else 2
+        labels = tuple(self.look.label(key) for key, _ in tabs)
         keys = [key for key, _ in tabs]
-        boxes = self.canvas.tabs(row, labels, keys.index(chosen))
+        boxes = self.canvas.tabs(row, labels, keys.index(selected))
         for (key, act), box in zip(tabs, boxes, strict=True):
-            self.touch(f"tab:{key}", box, act)
-        if self.look.tabs_low:
-            self.bottom = row
+            self.add_target(f"tab:{key}", box, act)
+        if self.look.tabs_at_bottom:
+            self.end_row = row
         else:
-            self.first += 1
+            self.next_row += 1
 
-    def say(self, words: str, *, faint: bool = False) -> None:
-        """A line of plain text in the next row."""
+    def text(self, text: str, *, faint: bool = False) -> None:
+        """Draw a line of text in the next row."""
         ink = self.canvas.theme.faint if faint else None
-        self.canvas.text(self.first, 0, typed(words), ink=ink)
-        self.first += 1
+        self.canvas.text(self.next_row, 0, drawable_text(text), ink=ink)
+        self.next_row += 1
 
     def field(
-        self, name: str, hint: str, *, row: int | None = None, columns: int = COLUMNS, shown: str = ""
+        self, name: str, hint: str, *, row: int | None = None, columns: int = COLUMNS, default_text: str = ""
     ) -> None:
-        """A text field; `shown` stands in it until something is typed."""
-        place = self.state.place
-        text = typed(place.fields.get(name, "")) or ("" if place.focus == name else typed(shown))
-        at = self.first if row is None else row
-        box = self.canvas.field(at, text, hint, focused=place.focus == name, columns=columns)
-        self.touch(f"field:{name}", box, partial(setattr, place, "focus", name))
+        """Draw a text field. It shows `default_text` until it has the focus or a text."""
+        entry = self.state.current
+        text = drawable_text(entry.fields.get(name, "")) or (
+            "" if entry.focus == name else drawable_text(default_text)
+        )
+        at = self.next_row if row is None else row
+        box = self.canvas.field(at, text, hint, focused=entry.focus == name, columns=columns)
+        self.add_target(f"field:{name}", box, partial(setattr, entry, "focus", name))
         if row is None:
-            self.first += 1
+            self.next_row += 1
 
     def button(
-        self, key: str, act: Act, *, row: int | None = None, column: int = 0, columns: int = COLUMNS
+        self, key: str, on_touch: Callback, *, row: int | None = None, column: int = 0, columns: int = COLUMNS
     ) -> None:
-        at = self.first + 1 if row is None else row
-        self.touch(
-            f"button:{key}", self.canvas.button(at, self.look.say(key), column=column, columns=columns), act
+        at = self.next_row + 1 if row is None else row
+        self.add_target(
+            f"button:{key}",
+            self.canvas.button(at, self.look.label(key), column=column, columns=columns),
+            on_touch,
         )
         if row is None:
-            self.first += 2
+            self.next_row += 2
 
-    def window(self, length: int) -> tuple[int, int]:
-        """Makes `length` rows scroll through the free rows; returns the first one shown and how many fit."""
-        room = self.bottom - self.first
-        self.limit = max(0, length - room)
-        self.top = min(max(0, self.state.place.scroll), self.limit)
-        return self.top, room
+    def scroll_window(self, num_rows: int) -> tuple[int, int]:
+        """Scroll `num_rows` rows through the free rows; return the first visible row and how many fit."""
+        num_visible = self.end_row - self.next_row
+        self.max_scroll_row = max(0, num_rows - num_visible)
+        self.scroll_row = min(max(0, self.state.current.scroll), self.max_scroll_row)
+        return self.scroll_row, num_visible
 
-    def list(self, rows: Sequence[Row]) -> None:
-        """A scrolling list in the free rows, closed by a row that says it is the end."""
+    def list(self, rows: Sequence[ListRow]) -> None:
+        """Draw a scrolling list in the free rows, closed by a row that marks its end."""
         pitch = self.look.pitch
-        top, room = self.window(len(rows) * pitch + 1)
+        top, num_visible = self.scroll_window(len(rows) * pitch + 1)
         for i, row in enumerate(rows):
             at = i * pitch - top
-            if not 0 <= at < room:
+            if not 0 <= at < num_visible:
                 continue
-            box = self.canvas.row(self.first + at, typed(row.label), value=row.value, switch=row.switch)
-            if row.act is not None:
-                self.touch(row.name or f"row:{row.label}", box, row.act)
+            box = self.canvas.row(
+                self.next_row + at, drawable_text(row.label), value=row.value, switch=row.switch
+            )
+            if row.on_touch is not None:
+                self.add_target(row.name or f"row:{row.label}", box, row.on_touch)
         at = len(rows) * pitch - top
-        if 0 <= at < room:
-            words = self.look.say("end" if rows else "empty")
+        if 0 <= at < num_visible:
+            label = self.look.label("end" if rows else "empty")
             self.canvas.text(
-                self.first + at, 1, words, columns=2, align="center", ink=self.canvas.theme.faint
+                self.next_row + at, 1, label, columns=2, align="center", ink=self.canvas.theme.faint
             )

@@ -1,1 +1,1 @@
-"""One set of answers scored the way each peer scores: a file a peer, `score.py` chooses."""
+"""The scoring rules of other papers: one file each, chosen by `score.py`."""

@@ -1,7 +1,8 @@
-"""AITZ's code (CoAT): boxes instead of distances, directions, texts that are nearly the same, one "stop".
+"""The rules of AITZ's code (CoAT): boxes instead of distances, directions, similar texts, one "stop".
 
-Its defect: the recorded point is read for swipes alone, so that taps are judged at (0, 0). Ours: its models answer with boxes,
-here a point stands for the annotated boxes that hold it; one that none holds is right within AITW's distance.
+Its defect: it reads the recorded point of swipes only, so taps are scored at (0, 0). Our adaptation: its
+models predict boxes; here a point means the annotated boxes that contain it. A point in no box is correct
+within AITW's distance.
 """
 
 from collections.abc import Sequence
@@ -12,59 +13,72 @@ from rapidfuzz.distance import Indel
 
 from uivlm.actions.action import Finish, Point, Swipe, Tap, Type
 from uivlm.actions.aitw import MATCH_DISTANCE, distance
-from uivlm.evaluation.protocols.answer import Answer, Boxes, Judged, holds, inside, mean
+from uivlm.evaluation.protocols.prediction import (
+    Boxes,
+    ProtocolResult,
+    StepPrediction,
+    boxes_contain,
+    contains,
+    mean,
+)
 
-ENLARGED = 1.2
-OVERLAP = 0.5  # intersection / union
-ALIKE = 0.8  # of texts: Levenshtein's ratio
-UPRIGHT = 0.9  # a swipe is along y unless its way along x is so much longer
+BOX_SCALE = 1.2
+MIN_IOU = 0.5  # intersection over union of two boxes
+MIN_TEXT_SIMILARITY = 0.8  # Levenshtein ratio
+VERTICAL_RATIO = 0.9  # a swipe is vertical if |dy| >= 0.9 |dx|
 
 
-def judge(answers: Sequence[Answer], defects: bool) -> Judged:
-    right = [_right(one, defects) for one in answers]
+def apply_rules(predictions: Sequence[StepPrediction], as_released: bool) -> ProtocolResult:
+    correct = [_is_correct(prediction, as_released) for prediction in predictions]
     episodes: dict[int, list[bool]] = {}
-    for one, yes in zip(answers, right, strict=True):
-        episodes.setdefault(one.index, []).append(yes)
+    for prediction, is_correct in zip(predictions, correct, strict=True):
+        episodes.setdefault(prediction.episode_index, []).append(is_correct)
     progress = [[*steps, False].index(False) / len(steps) for steps in episodes.values()]
-    more = {"success": mean(all(steps) for steps in episodes.values()), "progress": mean(progress)}
-    return Judged(answers, right, more)
+    metrics = {
+        "complete_match": mean(all(steps) for steps in episodes.values()),
+        "goal_progress": mean(progress),
+    }
+    return ProtocolResult(predictions, correct, metrics)
 
 
-def _right(one: Answer, defects: bool) -> bool:
-    match one.guess, one.gold:
+def _is_correct(prediction: StepPrediction, as_released: bool) -> bool:
+    match prediction.predicted, prediction.gold:
         case Tap(at), Tap(recorded):
-            return _boxed(at, Point(0.0, 0.0) if defects else recorded, one.boxes)
-        case Swipe() as guess, Swipe() as gold:
-            return _direction(guess) == _direction(gold)
-        case Type(guess), Type(gold):
-            return holds(guess, gold) or Indel.normalized_similarity(guess, gold) > ALIKE
+            return _tap_is_correct(at, Point(0.0, 0.0) if as_released else recorded, prediction.boxes)
+        case Swipe() as predicted, Swipe() as gold:
+            return _direction(predicted) == _direction(gold)
+        case Type(text), Type(gold_text):
+            similarity = Indel.normalized_similarity(text, gold_text)
+            return contains(text, gold_text) or similarity > MIN_TEXT_SIMILARITY
         case Finish(), Finish():
             return True
-        case guess, gold:
-            return guess == gold
+        case predicted, gold:
+            return predicted == gold
 
 
-def _boxed(at: Point, recorded: Point, boxes: Boxes) -> bool:
-    mine, theirs = (_enlarged(boxes[inside(boxes, point)]) for point in (at, recorded))
-    if not len(mine):
+def _tap_is_correct(at: Point, recorded: Point, boxes: Boxes) -> bool:
+    predicted_boxes, gold_boxes = (_enlarge(boxes[boxes_contain(boxes, point)]) for point in (at, recorded))
+    if not len(predicted_boxes):
         return bool(distance(at, recorded) <= MATCH_DISTANCE)
-    return bool(inside(mine, recorded).any()) or any(_overlap(a, b) > OVERLAP for a in mine for b in theirs)
+    return bool(boxes_contain(predicted_boxes, recorded).any()) or any(
+        _iou(a, b) > MIN_IOU for a in predicted_boxes for b in gold_boxes
+    )
 
 
-def _enlarged(boxes: Boxes) -> Boxes:
-    """About the middle."""
-    more = boxes[:, 2:] * (ENLARGED - 1)
-    return np.concatenate([boxes[:, :2] - more / 2, boxes[:, 2:] + more], axis=1)
+def _enlarge(boxes: Boxes) -> Boxes:
+    """The boxes scaled about their centers."""
+    growth = boxes[:, 2:] * (BOX_SCALE - 1)
+    return np.concatenate([boxes[:, :2] - growth / 2, boxes[:, 2:] + growth], axis=1)
 
 
-def _overlap(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     low, high = np.maximum(a[:2], b[:2]), np.minimum(a[:2] + a[2:], b[:2] + b[2:])
-    both = float(np.prod(np.maximum(0, high - low)))
-    union = float(np.prod(a[2:]) + np.prod(b[2:])) - both
-    return both / union if union else 0.0
+    intersection = float(np.prod(np.maximum(0, high - low)))
+    union = float(np.prod(a[2:]) + np.prod(b[2:])) - intersection
+    return intersection / union if union else 0.0
 
 
 def _direction(swipe: Swipe) -> tuple[int, int]:
-    """Axis and sense of the finger."""
+    """Axis (0: y, 1: x) and sign."""
     dy, dx = swipe.end.y - swipe.start.y, swipe.end.x - swipe.start.x
-    return (0, 1 if dy > 0 else -1) if abs(dy) >= UPRIGHT * abs(dx) else (1, 1 if dx > 0 else -1)
+    return (0, 1 if dy > 0 else -1) if abs(dy) >= VERTICAL_RATIO * abs(dx) else (1, 1 if dx > 0 else -1)

@@ -1,7 +1,8 @@
-"""AndroidControl's step accuracy: a tap on the recorded element, the same direction, the same text, else the same action.
+"""AndroidControl's step accuracy: a tap on the recorded element, the same direction, the same text, or an
+equal action.
 
-Where no annotated box holds the recorded point, AITW's distance decides; texts are compared but for case, width and spaces
-(both ours).
+Two adaptations are ours: if no annotated box contains the recorded point, AITW's distance decides; and texts
+are compared without case, letter width and extra spaces.
 """
 
 from collections.abc import Sequence
@@ -10,25 +11,25 @@ import numpy as np
 
 from uivlm.actions.action import Swipe, Tap, Type
 from uivlm.actions.aitw import MATCH_DISTANCE, distance
-from uivlm.evaluation.details import normal, way
-from uivlm.evaluation.protocols.answer import Answer, Judged, inside
+from uivlm.evaluation.breakdown import normalize_text, swipe_direction
+from uivlm.evaluation.protocols.prediction import ProtocolResult, StepPrediction, boxes_contain
 
 
-def judge(answers: Sequence[Answer]) -> Judged:
-    return Judged(answers, [_right(one) for one in answers])
+def apply_rules(predictions: Sequence[StepPrediction]) -> ProtocolResult:
+    return ProtocolResult(predictions, [_is_correct(prediction) for prediction in predictions])
 
 
-def _right(one: Answer) -> bool:
-    match one.guess, one.gold:
+def _is_correct(prediction: StepPrediction) -> bool:
+    match prediction.predicted, prediction.gold:
         case Tap(at), Tap(recorded):
-            holding = one.boxes[inside(one.boxes, recorded)]
-            if not len(holding):
+            elements = prediction.boxes[boxes_contain(prediction.boxes, recorded)]
+            if not len(elements):
                 return bool(distance(at, recorded) <= MATCH_DISTANCE)
-            element = holding[np.prod(holding[:, 2:], axis=1).argmin()]  # the smallest
-            return bool(inside(element[None], at)[0])
-        case Swipe() as guess, Swipe() as gold:
-            return way(guess) == way(gold)
-        case Type(guess), Type(gold):
-            return normal(guess) == normal(gold)
-        case guess, gold:
-            return guess == gold
+            element = elements[np.prod(elements[:, 2:], axis=1).argmin()]  # the smallest
+            return bool(boxes_contain(element[None], at)[0])
+        case Swipe() as predicted, Swipe() as gold:
+            return swipe_direction(predicted) == swipe_direction(gold)
+        case Type(text), Type(gold_text):
+            return normalize_text(text) == normalize_text(gold_text)
+        case predicted, gold:
+            return predicted == gold

@@ -1,60 +1,64 @@
-"""Auto-UI's code: four strokes for all swipes, in what was recorded too, and quotes taken from typed texts.
+"""The rules of Auto-UI's code: four standard swipes, in the recorded actions too, and typed texts without
+quotes.
 
-What its data preparation does to the reference is done to the answers alike, as a model trained on that data would give them.
-Its defects: until July 2024 strokes to the left and right had the points of those up and down; where an answer cannot be
-read, the one before it is scored again.
+Predictions are changed as its data preparation changes the recorded actions, since a model trained on that
+data would predict them so. Its defects: until July 2024 swipes left and right had the points of those up and
+down; and in place of an invalid prediction, the one before it is scored again.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from uivlm.actions.action import Action, Point, Swipe, Tap, Type
-from uivlm.evaluation.details import way
-from uivlm.evaluation.protocols.answer import (
-    STROKES,
-    Answer,
-    Judged,
-    by_aitw,
-    holds,
+from uivlm.evaluation.breakdown import swipe_direction
+from uivlm.evaluation.protocols.prediction import (
+    STANDARD_SWIPES,
+    ProtocolResult,
+    StepPrediction,
+    aitw_matches,
+    aitw_type,
+    contains,
     mean,
-    text_of,
-    type_of,
+    typed_text,
 )
 
-QUOTES = str.maketrans("", "", "\\\"'")
-PLACES = 4  # of a tap's coordinates
+STRIP_QUOTES = str.maketrans("", "", "\\\"'")
+NUM_DECIMALS = 4  # of a tap's coordinates
 
 
-def judge(answers: Sequence[Answer], defects: bool) -> Judged:
-    rows = [_altered(one, defects) for one in (_repeated(answers) if defects else answers)]
-    right = by_aitw(rows)
+def apply_rules(predictions: Sequence[StepPrediction], as_released: bool) -> ProtocolResult:
+    scored = _repeat_last_valid(predictions) if as_released else predictions
+    rows = [_alter_prediction(prediction, as_released) for prediction in scored]
+    correct = aitw_matches(rows)
     same_text = [
-        yes and holds(text_of(one.guess), text_of(one.gold)) for one, yes in zip(rows, right, strict=True)
+        is_correct and contains(typed_text(row.predicted), typed_text(row.gold))
+        for row, is_correct in zip(rows, correct, strict=True)
     ]
-    same_type = [type_of(one.guess) == type_of(one.gold) for one in rows]
-    return Judged(rows, right, {"type": mean(same_type), "text": mean(same_text)})  # both over all steps
+    same_type = [aitw_type(row.predicted) == aitw_type(row.gold) for row in rows]
+    metrics = {"type": mean(same_type), "text": mean(same_text)}  # over all steps
+    return ProtocolResult(rows, correct, metrics)
 
 
-def _altered(one: Answer, defects: bool) -> Answer:
-    guess = None if one.guess is None else _in_its_data(one.guess, defects)
-    return replace(one, gold=_in_its_data(one.gold, defects), guess=guess)
+def _alter_prediction(prediction: StepPrediction, as_released: bool) -> StepPrediction:
+    predicted = None if prediction.predicted is None else _alter_action(prediction.predicted, as_released)
+    return replace(prediction, gold=_alter_action(prediction.gold, as_released), predicted=predicted)
 
 
-def _in_its_data(action: Action, defects: bool) -> Action:
+def _alter_action(action: Action, as_released: bool) -> Action:
     match action:
         case Tap(at):
-            return Tap(Point(round(at.y, PLACES), round(at.x, PLACES)))
+            return Tap(Point(round(at.y, NUM_DECIMALS), round(at.x, NUM_DECIMALS)))
         case Swipe():
-            axis, sense = way(action)
-            return STROKES[0 if defects else axis, sense]
+            axis, sign = swipe_direction(action)
+            return STANDARD_SWIPES[0 if as_released else axis, sign]
         case Type(text):
-            return Type(text.translate(QUOTES))
+            return Type(text.translate(STRIP_QUOTES))
         case _:
             return action
 
 
-def _repeated(answers: Sequence[Answer]) -> Iterator[Answer]:
+def _repeat_last_valid(predictions: Sequence[StepPrediction]) -> Iterator[StepPrediction]:
     last: Action | None = None
-    for one in answers:
-        last = last if one.guess is None else one.guess
-        yield replace(one, guess=last)
+    for prediction in predictions:
+        last = last if prediction.predicted is None else prediction.predicted
+        yield replace(prediction, predicted=last)

@@ -1,84 +1,99 @@
-"""One prediction file under the rules of each peer: its matching, its denominator, its mean; and, if wanted, its defects.
+"""Scores predictions by the rules of each protocol: its matching, denominator and mean, with or without its
+defects.
 
-In: answers, in the order of the data. Out: a Result. Splits differ, too: no rule here makes figures on other splits comparable.
+In: predictions, in the order of the data. Out: a ProtocolScore. Splits differ too: no rule here makes scores
+on different splits comparable.
 
-    protocol        a tap is right                      a swipe                 text             overall
-    aitw            within 0.14, or in one grown box    its main axis           never compared   per episode, mean of subsets
-    autoui          the same                            the axis of a stroke    never compared   per step, mean of subsets
-    seeclick        the same                            the axis of a stroke    never compared   per step, mean of subsets
+    protocol        a tap is correct                     swipe       text      overall
+    aitw            within 0.14, or in one grown box     main axis   ignored   per episode, mean of subsets
+    autoui          the same                             main axis   ignored   per step, mean of subsets
+    seeclick        the same                             main axis   ignored   per step, mean of subsets
     showui          as seeclick
-    aitz            its box holds the recorded point    its direction           nearly the same  per step
-    androidcontrol  in the recorded element's box       its direction           the same         per step
+    aitz            its box contains the recorded point  direction   similar   per step
+    androidcontrol  in the recorded element's box        direction   equal     per step
 
-Sources: the AITW paper and UI-VLM; the code of Auto-UI, SeeClick, ShowUI and AITZ; the AndroidControl paper.
+Sources: the AITW and UI-VLM papers; the code of Auto-UI, SeeClick, ShowUI and AITZ; the AndroidControl paper.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from uivlm.evaluation.names import Protocol
 from uivlm.evaluation.protocols import aitz, androidcontrol, autoui, seeclick
-from uivlm.evaluation.protocols.answer import Answer, Judged, by_aitw, mean
+from uivlm.evaluation.protocols.prediction import ProtocolResult, StepPrediction, aitw_matches, mean
 
-PER_EPISODE: tuple[Protocol, ...] = ("aitw",)
-POOLED: tuple[Protocol, ...] = ("aitz", "androidcontrol")  # all steps together, whatever their subset
+ProtocolName = Literal["aitw", "autoui", "seeclick", "showui", "aitz", "androidcontrol"]
+PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
+PROTOCOLS_WITHOUT_DEFECTS: tuple[ProtocolName, ...] = (
+    "androidcontrol",
+)  # none that moves the score is known
+PER_EPISODE: tuple[ProtocolName, ...] = ("aitw",)
+POOLED: tuple[ProtocolName, ...] = ("aitz", "androidcontrol")  # one mean over the steps of all subsets
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """`overall` and `subsets`: rates in [0, 1]; `steps`: the denominator; `invalid`: share of it that is no action; `more`: the
-    protocol's other figures.
+class ProtocolScore:
+    """Rates in [0, 1].
 
-    `by_rules`: its verdicts, but AITW's mean (per episode, then of subsets). What lies between that and AITW's own score is the
-    work of its rules, what lies between that and `overall` the work of its mean.
+    `overall_by_aitw_mean` has the protocol's rules but AITW's mean (per episode, then over subsets). Its
+    difference to AITW's own score comes from the rules; its difference to `overall` comes from the mean.
     """
 
-    protocol: Protocol
-    defects: bool
+    protocol: ProtocolName
+    as_released: bool  # with the defects of the released code
     overall: float
     subsets: dict[str, float]
-    steps: int
-    invalid: float
-    by_rules: float
-    more: dict[str, float]
+    num_steps: int  # the denominator
+    invalid_rate: float
+    overall_by_aitw_mean: float
+    extra_metrics: dict[str, float]
 
 
-def score(
-    answers: Sequence[Answer], protocol: Protocol, defects: bool = False, history: int = seeclick.HISTORY
-) -> Result:
-    """`defects`: with what the protocol's code does wrong; `history`: ShowUI's, of which its defect makes the width of boxes."""
-    told = _judged(answers, protocol, defects, history)
-    groups: dict[str, dict[int, list[bool]]] = {}
-    for one, yes in zip(told.rows, told.right, strict=True):
-        groups.setdefault(one.subset, {}).setdefault(one.index, []).append(yes)
-    per_episode = {name: mean(map(mean, each.values())) for name, each in groups.items()}
-    per_step = {name: mean(yes for steps in each.values() for yes in steps) for name, each in groups.items()}
+def score_protocol(
+    predictions: Sequence[StepPrediction],
+    protocol: ProtocolName,
+    as_released: bool = False,
+    history: int = seeclick.SHOWUI_HISTORY,
+) -> ProtocolScore:
+    """`as_released`: with the defects of the released code; ShowUI's depends on its `history`."""
+    result = _apply_rules(predictions, protocol, as_released, history)
+    subset_episodes: dict[str, dict[int, list[bool]]] = {}
+    for prediction, is_correct in zip(result.predictions, result.correct, strict=True):
+        episodes = subset_episodes.setdefault(prediction.subset, {})
+        episodes.setdefault(prediction.episode_index, []).append(is_correct)
+    per_episode = {name: mean(map(mean, episodes.values())) for name, episodes in subset_episodes.items()}
+    per_step = {
+        name: mean(is_correct for steps in episodes.values() for is_correct in steps)
+        for name, episodes in subset_episodes.items()
+    }
     subsets = per_episode if protocol in PER_EPISODE else per_step
-    return Result(
+    return ProtocolScore(
         protocol=protocol,
-        defects=defects,
-        overall=mean(told.right) if protocol in POOLED else mean(subsets.values()),
+        as_released=as_released,
+        overall=mean(result.correct) if protocol in POOLED else mean(subsets.values()),
         subsets=subsets,
-        steps=len(told.rows),
-        invalid=mean(one.guess is None for one in told.rows),
-        by_rules=mean(per_episode.values()),
-        more=told.more,
+        num_steps=len(result.predictions),
+        invalid_rate=mean(prediction.predicted is None for prediction in result.predictions),
+        overall_by_aitw_mean=mean(per_episode.values()),
+        extra_metrics=result.extra_metrics,
     )
 
 
-def _judged(answers: Sequence[Answer], protocol: Protocol, defects: bool, history: int) -> Judged:
+def _apply_rules(
+    predictions: Sequence[StepPrediction], protocol: ProtocolName, as_released: bool, history: int
+) -> ProtocolResult:
     match protocol:
         case "aitw":
-            # Google's matcher raises where a screen has no box, and callers leave the step out
-            rows = [one for one in answers if len(one.boxes)] if defects else answers
-            return Judged(rows, by_aitw(rows))
+            # Google's matcher raises if a screen has no box, and its callers skip that step.
+            rows = [p for p in predictions if len(p.boxes)] if as_released else predictions
+            return ProtocolResult(rows, aitw_matches(rows))
         case "autoui":
-            return autoui.judge(answers, defects)
+            return autoui.apply_rules(predictions, as_released)
         case "seeclick":
-            return seeclick.judge(answers, defects)
+            return seeclick.apply_rules(predictions, as_released)
         case "showui":
-            return seeclick.judge(answers, defects, history if defects else None)
+            return seeclick.apply_rules(predictions, as_released, history if as_released else None)
         case "aitz":
-            return aitz.judge(answers, defects)
+            return aitz.apply_rules(predictions, as_released)
         case "androidcontrol":
-            return androidcontrol.judge(answers)
+            return androidcontrol.apply_rules(predictions)

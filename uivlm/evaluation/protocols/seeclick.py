@@ -1,8 +1,9 @@
-"""SeeClick's code, and ShowUI's, which follows it: the answer's swipes are four strokes, what was recorded stays as it is.
+"""The rules of SeeClick's code, and of ShowUI's, which follows it: predicted swipes become one of four
+standard swipes.
 
-Their defects: a step without any answer (an error, a missing image) leaves the denominator; the shares by kind leave out
-answers that cannot be read; an empty typed text, which every text holds, is right. ShowUI's own: the numbers of a screen's
-boxes are cut into groups as long as the history.
+Their defects: a step without a prediction (an error, a missing image) leaves the denominator; the accuracies
+by action type leave out invalid predictions; an empty typed text, which every text contains, is correct.
+ShowUI's own defect: the numbers of a screen's boxes are regrouped into groups as long as the history.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,57 +12,64 @@ from dataclasses import replace
 import numpy as np
 
 from uivlm.actions.action import Swipe, Tap, Type
-from uivlm.evaluation.details import way
-from uivlm.evaluation.protocols.answer import (
-    STROKES,
-    Answer,
+from uivlm.evaluation.breakdown import swipe_direction
+from uivlm.evaluation.protocols.prediction import (
+    STANDARD_SWIPES,
     Boxes,
-    Judged,
-    by_aitw,
-    holds,
+    ProtocolResult,
+    StepPrediction,
+    aitw_matches,
+    aitw_type,
+    contains,
     mean,
-    text_of,
-    type_of,
+    typed_text,
 )
 
-HISTORY = 4  # ShowUI's: screens of the past, and by its defect numbers of a box
+SHOWUI_HISTORY = 4  # past screens of ShowUI, and by its defect the numbers of a box
 
 
-def judge(answers: Sequence[Answer], defects: bool, cut: int | None = None) -> Judged:
-    """`cut`: numbers of a box, by ShowUI's defect."""
-    rows = [_stroke(one) for one in answers if not (defects and one.missing)]
-    if cut is not None:
-        rows = [replace(one, boxes=regrouped(one.boxes, cut)) for one in rows]
-    right = by_aitw(rows)
-    pairs = list(zip(rows, right, strict=True))
+def apply_rules(
+    predictions: Sequence[StepPrediction], as_released: bool, box_group_size: int | None = None
+) -> ProtocolResult:
+    """`box_group_size`: regroup the numbers of the boxes, by ShowUI's defect."""
+    rows = [_to_standard_swipe(p) for p in predictions if not (as_released and p.missing)]
+    if box_group_size is not None:
+        rows = [replace(row, boxes=regroup_boxes(row.boxes, box_group_size)) for row in rows]
+    correct = aitw_matches(rows)
+    pairs = list(zip(rows, correct, strict=True))
 
-    def share(kind: type, value: Callable[[Answer, bool], bool]) -> float:
-        """By the kind of what was recorded."""
-        counted = (p for p in pairs if isinstance(p[0].gold, kind) and not (defects and p[0].guess is None))
+    def share(action_class: type, value: Callable[[StepPrediction, bool], bool]) -> float:
+        """The mean over steps whose recorded action is of that class."""
+        of_class = [(row, is_correct) for row, is_correct in pairs if isinstance(row.gold, action_class)]
+        counted = [p for p in of_class if not (as_released and p[0].predicted is None)]
         return mean(value(*pair) for pair in counted)
 
-    more = {
-        "type": mean(type_of(one.guess) == type_of(one.gold) for one in rows),
-        "click": share(Tap, lambda _, yes: yes),
-        "scroll": share(Swipe, lambda _, yes: yes),
-        "text": share(Type, lambda one, _: _same_text(one, defects)),
+    metrics = {
+        "type": mean(aitw_type(row.predicted) == aitw_type(row.gold) for row in rows),
+        "click": share(Tap, lambda _, is_correct: is_correct),
+        "scroll": share(Swipe, lambda _, is_correct: is_correct),
+        "text": share(Type, lambda row, _: _same_text(row, as_released)),
     }
-    return Judged(rows, right, more)
+    return ProtocolResult(rows, correct, metrics)
 
 
-def _stroke(one: Answer) -> Answer:
-    return replace(one, guess=STROKES[way(one.guess)]) if isinstance(one.guess, Swipe) else one
+def _to_standard_swipe(prediction: StepPrediction) -> StepPrediction:
+    if not isinstance(prediction.predicted, Swipe):
+        return prediction
+    return replace(prediction, predicted=STANDARD_SWIPES[swipe_direction(prediction.predicted)])
 
 
-def _same_text(one: Answer, defects: bool) -> bool:
-    guess, gold = text_of(one.guess), text_of(one.gold)
-    return isinstance(one.guess, Type) and holds(guess, gold) and (defects or bool(guess) or not gold)
+def _same_text(prediction: StepPrediction, as_released: bool) -> bool:
+    if not isinstance(prediction.predicted, Type):
+        return False
+    text, gold = prediction.predicted.text, typed_text(prediction.gold)
+    return contains(text, gold) and (as_released or bool(text) or not gold)
 
 
-def regrouped(boxes: Boxes, size: int) -> Boxes:
-    """Of groups longer than a box the first four numbers are taken for one, shorter groups are none."""
+def regroup_boxes(boxes: Boxes, size: int) -> Boxes:
+    """The first four numbers of each group of `size` numbers as a box; no box if `size` is below 4."""
     if size < 4:
         return np.zeros((0, 4))
     flat = boxes.reshape(-1)
-    found = flat[: len(flat) - len(flat) % size].reshape(-1, size)[:, :4]
-    return found[((found[:, 2:] >= 0) & (found[:, 2:] <= 1)).all(1)]
+    groups = flat[: len(flat) - len(flat) % size].reshape(-1, size)[:, :4]
+    return groups[((groups[:, 2:] >= 0) & (groups[:, 2:] <= 1)).all(1)]

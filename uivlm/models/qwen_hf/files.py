@@ -1,11 +1,10 @@
 """Qwen2-VL, Qwen2.5-VL and Qwen3-VL on disk or on the hub, in the format of the hub.
 
-In: a folder or a hub id. Out: the model, and how it reads; and back into a folder. Loading is strict: every weight is
-there with its shape, or one sentence says what is wrong. Nothing here needs torchvision.
+In: a folder or a hub id. Out: the model and its processor. Loading is strict: a weight that is missing or of
+another shape is an error of one sentence. torchvision is not needed.
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,19 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-from uivlm.models import hub
-from uivlm.models.hub import first_line
-from uivlm.models.published import colours, load_module, read_table
+from uivlm.atomic import new_dir
+from uivlm.models import pretrained
+from uivlm.models.pretrained import first_line, image_mean_std, load_pretrained, read_json_object
 from uivlm.models.qwen_hf.model import QwenHF
-from uivlm.models.qwen_hf.pixels import Scale, Sight
-from uivlm.models.qwen_hf.reader import Reader
+from uivlm.models.qwen_hf.processor import Normalizer, QwenHFProcessor, VisualTokenBudget
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
-PIXELS = ("preprocessor_config.json", "processor_config.json")  # the first that is there counts
-READING = (TOKENIZER, TOKENIZER_CONFIG, *PIXELS)
-FETCHED = [CONFIG, "generation_config.json", *READING, "chat_template.*"]
+PREPROCESSOR_CONFIGS = ("preprocessor_config.json", "processor_config.json")  # the first that exists counts
+PROCESSOR_FILES = (TOKENIZER, TOKENIZER_CONFIG, *PREPROCESSOR_CONFIGS)
+DOWNLOAD_FILES = [CONFIG, "generation_config.json", *PROCESSOR_FILES, "chat_template.*"]
 WHAT = "Qwen2-VL or later"
 WEIGHTS = "*.safetensors*"
-KINDS: dict[str, type[PreTrainedModel]] = {
+ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
     kind.__name__: kind
     for kind in (
         Qwen2VLForConditionalGeneration,
@@ -47,37 +45,37 @@ KINDS: dict[str, type[PreTrainedModel]] = {
 
 def load(name: str | Path, dtype: torch.dtype = torch.bfloat16, **rest: Any) -> QwenHF:
     """The model in evaluation mode. `rest` goes to `from_pretrained`: `quantization_config`, `device_map`."""
-    root = fetch(name)
-    module = QwenHF(load_module(architecture(root), root, dtype, **rest))
+    root = find_or_download(name)
+    module = QwenHF(load_pretrained(read_architecture(root), root, dtype, **rest))
     nn.Module.eval(module)
     return module
 
 
-def load_reader(name: str | Path, sight: Sight | None = None) -> Reader:
-    root = fetch(name, weights=False)
-    config = _config(root, architecture(root))
+def load_processor(name: str | Path, budget: VisualTokenBudget | None = None) -> QwenHFProcessor:
+    root = find_or_download(name, with_weights=False)
+    config = _read_config(root, read_architecture(root))
     tokenizer = read_tokenizer(root / TOKENIZER)
     control = {str(token): at for at, token in tokenizer.get_added_tokens_decoder().items()}
     ids = set(control.values())
     for field in ("image_token_id", "vision_start_token_id", "vision_end_token_id"):
         if getattr(config, field) not in ids:
             raise ValueError(
-                f"{root / CONFIG}: {field} is {getattr(config, field)}, no control token of {TOKENIZER}"
+                f"{root / CONFIG}: {field} is {getattr(config, field)}, not a control token of {TOKENIZER}"
             )
     if max(tokenizer.get_vocab().values()) >= config.text_config.vocab_size:
         raise ValueError(
             f"{root / TOKENIZER} has ids up to {max(tokenizer.get_vocab().values())}, the model only "
             f"{config.text_config.vocab_size} embeddings"
         )
-    end, pad = read_ends(root / TOKENIZER_CONFIG, control)
-    return Reader(tokenizer, config, read_scale(root, config), end, pad, sight)
+    end, pad = read_eos_and_pad(root / TOKENIZER_CONFIG, control)
+    return QwenHFProcessor(tokenizer, config, read_normalizer(root, config), end, pad, budget)
 
 
-def outline(name: str | Path, dtype: torch.dtype, device: str = "meta") -> QwenHF:
-    """The model of its configuration alone: on the meta device its shapes, elsewhere with random weights."""
-    root = fetch(name, weights=False)
-    kind = architecture(root)
-    config = _config(root, kind)
+def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> QwenHF:
+    """The model made from its configuration alone: shapes on the meta device, random weights elsewhere."""
+    root = find_or_download(name, with_weights=False)
+    kind = read_architecture(root)
+    config = _read_config(root, kind)
     with torch.device(device):
         module = QwenHF(kind(config))
     nn.Module.to(module, dtype)
@@ -85,74 +83,76 @@ def outline(name: str | Path, dtype: torch.dtype, device: str = "meta") -> QwenH
     return module
 
 
-def fetch(name: str | Path, weights: bool = True) -> Path:
-    """The folder of that name, or else what the hub has under that id, downloaded once."""
-    return hub.fetch(name, WHAT, [*FETCHED, *([WEIGHTS] if weights else [])])
+def find_or_download(name: str | Path, with_weights: bool = True) -> Path:
+    """The folder of that name, or else the hub's model of that id, downloaded once."""
+    return pretrained.find_or_download(name, WHAT, [*DOWNLOAD_FILES, *([WEIGHTS] if with_weights else [])])
 
 
-def _config(root: Path, kind: type[PreTrainedModel]) -> PretrainedConfig:
+def _read_config(root: Path, cls: type[PreTrainedModel]) -> PretrainedConfig:
     try:
         config = AutoConfig.from_pretrained(root, local_files_only=True)
-    except Exception as error:  # whatever the file holds, transformers may stumble over it
-        raise ValueError(f"{root / CONFIG} describes no {kind.__name__} ({first_line(error)})") from error
+    except Exception as error:  # transformers raises nearly anything on a bad file
+        raise ValueError(
+            f"{root / CONFIG} does not describe a {cls.__name__} ({first_line(error)})"
+        ) from error
     assert isinstance(config, PretrainedConfig)
     return config
 
 
-def architecture(root: Path) -> type[PreTrainedModel]:
-    told = read_table(root / CONFIG, WHAT)
-    names = told.get("architectures") or [None]
-    kind = KINDS.get(str(names[0]))
+def read_architecture(root: Path) -> type[PreTrainedModel]:
+    payload = read_json_object(root / CONFIG, WHAT)
+    names = payload.get("architectures") or [None]
+    kind = ARCHITECTURES.get(str(names[0]))
     if kind is None:
-        raise ValueError(f"{root / CONFIG}: the architecture is {names[0]}, known are {', '.join(KINDS)}")
+        raise ValueError(
+            f"{root / CONFIG}: architectures: got {names[0]}; expected one of {', '.join(ARCHITECTURES)}"
+        )
     return kind
 
 
 def read_tokenizer(file: Path) -> Tokenizer:
-    """All added tokens become special, also those that the file calls plain: so text never yields one."""
-    told = read_table(file, WHAT)
-    for token in told.get("added_tokens", ()):
+    """All added tokens become special, whatever the file has: text then never encodes to one."""
+    payload = read_json_object(file, WHAT)
+    for token in payload.get("added_tokens", ()):
         token["special"] = True
     try:
-        return Tokenizer.from_str(json.dumps(told))
+        return Tokenizer.from_str(json.dumps(payload))
     except Exception as error:  # the tokenizers library raises plain Exception
         raise ValueError(f"{file} cannot be read as a tokenizer ({first_line(error)})") from error
 
 
-def read_ends(file: Path, control: dict[str, int]) -> tuple[int, int]:
-    """The ids that end an action and that fill short rows."""
-    told, found = read_table(file, WHAT), []
+def read_eos_and_pad(file: Path, special_tokens: dict[str, int]) -> tuple[int, int]:
+    """The ids that end an action and pad short rows."""
+    payload, ids = read_json_object(file, WHAT), []
     for field in ("eos_token", "pad_token"):
-        name = told.get(field)
+        name = payload.get(field)
         name = name.get("content") if isinstance(name, dict) else name
-        if name not in control:
-            raise ValueError(f"{file}: {field} is {name}, no control token of {TOKENIZER}")
-        found.append(control[name])
-    return found[0], found[1]
+        if name not in special_tokens:
+            raise ValueError(f"{file}: {field} is {name}, not a control token of {TOKENIZER}")
+        ids.append(special_tokens[name])
+    return ids[0], ids[1]
 
 
-def read_scale(root: Path, config: PretrainedConfig) -> Scale:
-    """Mean and standard deviation; refused where the patches that the file tells are not the model's."""
-    file = next((root / name for name in PIXELS if (root / name).is_file()), root / PIXELS[0])
-    told = read_table(file, WHAT)
-    told = told.get("image_processor", told)
+def read_normalizer(root: Path, config: PretrainedConfig) -> Normalizer:
+    """Mean and standard deviation. ValueError if the file's patch sizes are not the model's."""
+    file = next(
+        (root / name for name in PREPROCESSOR_CONFIGS if (root / name).is_file()),
+        root / PREPROCESSOR_CONFIGS[0],
+    )
+    payload = read_json_object(file, WHAT)
+    payload = payload.get("image_processor", payload)
     vision = config.vision_config
     sizes = {"patch_size": vision.patch_size, "merge_size": vision.spatial_merge_size}
     for field, size in sizes.items():
-        if told.get(field, size) != size:
-            raise ValueError(f"{file}: {field} is {told[field]}, in {CONFIG} it is {size}")
-    return Scale(*colours(file, told))
+        if payload.get(field, size) != size:
+            raise ValueError(f"{file}: {field}: got {payload[field]}; expected {size}, as in {CONFIG}")
+    return Normalizer(*image_mean_std(file, payload))
 
 
-def save(folder: str | Path, module: QwenHF, source: str | Path) -> None:
-    """Write the model under a temporary name, then rename; what tells how to read comes from the folder `source`."""
-    out, root = Path(folder), Path(source)
-    if out.exists():
-        raise ValueError(f"{out} exists already: name a new folder")
-    fresh = out.with_name(f"{out.name}.tmp")
-    shutil.rmtree(fresh, ignore_errors=True)
-    module.whole.save_pretrained(fresh)
-    for name in READING:
-        if (root / name).is_file():
-            shutil.copyfile(root / name, fresh / name)
-    os.replace(fresh, out)
+def save(folder: str | Path, model: QwenHF, source: str | Path) -> None:
+    """Write the model into a new folder. The files of its processor are copied from the folder `source`."""
+    with new_dir(Path(folder)) as out:
+        model.hf_model.save_pretrained(out)
+        for name in PROCESSOR_FILES:
+            if (Path(source) / name).is_file():
+                shutil.copyfile(Path(source) / name, out / name)

@@ -1,6 +1,6 @@
-"""What Qwen-VL's `config.json` says, checked: whatever this code does not compute is refused, never ignored.
+"""Qwen-VL's `config.json`. Settings that this code does not compute are errors; none is ignored.
 
-In: the JSON of an original folder (or of one that `files.save` wrote). Out: a QwenVLConfig, and back.
+In: the JSON of an original folder, or of one that `files.save` wrote. Out: a QwenVLConfig, and back.
 """
 
 from inspect import signature
@@ -11,8 +11,8 @@ from transformers import PretrainedConfig
 
 ARCHITECTURE = "QWenLMHeadModel"
 LongContext = Literal["none", "original"]
-# Settings of the original that have one value here, because no checkpoint of Qwen-VL has another.
-FIXED = {
+# Settings of the original that have the same value in all checkpoints of Qwen-VL.
+FIXED_VALUES = {
     "no_bias": True,
     "rotary_pct": 1.0,
     "scale_attn_weights": True,
@@ -20,9 +20,18 @@ FIXED = {
     "attn_dropout_prob": 0.0,
     "emb_dropout_prob": 0.0,
 }
-VISUAL = ("image_size", "patch_size", "width", "layers", "heads", "mlp_ratio", "output_dim", "image_start_id")
-POSITIONS = 256  # rows of the vision tower's table of positions, whatever its number of patches
-QUERIES = 256  # visual tokens a screen where the configuration names no number
+VISUAL_FIELDS = (
+    "image_size",
+    "patch_size",
+    "width",
+    "layers",
+    "heads",
+    "mlp_ratio",
+    "output_dim",
+    "image_start_id",
+)
+NUM_POSITIONS = 256  # rows of the vision encoder's table of positions, for any number of patches
+DEFAULT_NUM_QUERIES = 256  # visual tokens of a screen if the configuration has no number
 
 
 class QwenVLConfig(PretrainedConfig):
@@ -64,26 +73,26 @@ class QwenVLConfig(PretrainedConfig):
         self.use_dynamic_ntk = use_dynamic_ntk
         self.use_logn_attn = use_logn_attn
         self.initializer_range = initializer_range
-        self.visual = visual if visual is not None else dict(FULL_SIZE)
+        self.visual = visual if visual is not None else dict(DEFAULT_VISUAL)
         self.long_context = long_context
         super().__init__(**{"tie_word_embeddings": False, **rest})
 
     @property
-    def queries(self) -> int:
-        """Visual tokens a screen."""
-        return int(self.visual.get("n_queries", QUERIES))
+    def num_queries(self) -> int:
+        """Visual tokens of a screen."""
+        return int(self.visual.get("n_queries", DEFAULT_NUM_QUERIES))
 
     @property
-    def image_start(self) -> int:
+    def image_start_id(self) -> int:
         """Id of `<img>`; `</img>` and `<imgpad>`, the placeholder, are the next two."""
         return int(self.visual["image_start_id"])
 
     @property
-    def placeholder(self) -> int:
-        return self.image_start + 2
+    def image_token_id(self) -> int:
+        return self.image_start_id + 2
 
 
-FULL_SIZE = {
+DEFAULT_VISUAL = {
     "image_size": 448,  # pixels a side
     "patch_size": 14,
     "width": 1664,
@@ -96,44 +105,45 @@ FULL_SIZE = {
 FIELDS = [name for name in signature(QwenVLConfig.__init__).parameters if name not in ("self", "rest")]
 
 
-def from_original(tree: dict[str, Any]) -> QwenVLConfig:
-    """The configuration that a `config.json` describes; ValueError where it is another model's."""
-    named = (tree.get("architectures") or ["none"])[0]
-    if named != ARCHITECTURE or not isinstance(tree.get("visual"), dict):
-        raise ValueError(f"its architecture is {named}, wanted is {ARCHITECTURE} with a visual part")
-    if "quantization_config" in tree:
-        raise ValueError("its weights are quantised (GPTQ), which is not read: take the bfloat16 weights")
-    for name, value in FIXED.items():
-        if tree.get(name, value) != value:
-            raise ValueError(f"{name} is {tree[name]}, only {value} is computed here")
-    if missing := [name for name in VISUAL if name not in tree["visual"]]:
-        raise ValueError(f"its visual part names no {missing[0]}")
-    config = QwenVLConfig(**{name: tree[name] for name in FIELDS if name in tree})
+def from_original(payload: dict[str, Any]) -> QwenVLConfig:
+    """The configuration that a `config.json` describes. ValueError if it is another model's."""
+    named = (payload.get("architectures") or ["none"])[0]
+    if named != ARCHITECTURE or not isinstance(payload.get("visual"), dict):
+        raise ValueError(f"architectures: got {named}; expected {ARCHITECTURE} with a visual part")
+    if "quantization_config" in payload:
+        raise ValueError("its weights are quantized (GPTQ), which is not supported: use the bfloat16 weights")
+    for name, value in FIXED_VALUES.items():
+        if payload.get(name, value) != value:
+            raise ValueError(f"{name}: got {payload[name]}; expected {value}")
+    if missing := [name for name in VISUAL_FIELDS if name not in payload["visual"]]:
+        raise ValueError(f"its visual part has no {missing[0]}")
+    config = QwenVLConfig(**{name: payload[name] for name in FIELDS if name in payload})
     _check(config)
     return config
 
 
 def to_original(config: QwenVLConfig) -> dict[str, Any]:
-    told = {name: getattr(config, name) for name in FIELDS}
-    return {"architectures": [ARCHITECTURE], "model_type": "qwen", **FIXED, **told}
+    fields = {name: getattr(config, name) for name in FIELDS}
+    return {"architectures": [ARCHITECTURE], "model_type": "qwen", **FIXED_VALUES, **fields}
 
 
 def _check(config: QwenVLConfig) -> None:
     visual = config.visual
     if visual["output_dim"] != config.hidden_size:
         raise ValueError(
-            f"visual.output_dim is {visual['output_dim']}, hidden_size {config.hidden_size}: they must be equal"
+            f"visual.output_dim is {visual['output_dim']}, hidden_size {config.hidden_size}: they must be "
+            "equal"
         )
     if visual["image_size"] % visual["patch_size"]:
         raise ValueError(
-            f"visual.image_size {visual['image_size']} is no multiple of patch_size {visual['patch_size']}"
+            f"visual.image_size {visual['image_size']} is not a multiple of patch_size {visual['patch_size']}"
         )
     if visual["width"] % visual["heads"]:
-        raise ValueError(f"visual.width {visual['width']} is no multiple of its {visual['heads']} heads")
-    if isqrt(config.queries) ** 2 != config.queries:
-        raise ValueError(f"visual.n_queries is {config.queries}: it must be a square")
-    if config.placeholder >= config.vocab_size:
+        raise ValueError(f"visual.width {visual['width']} is not a multiple of its {visual['heads']} heads")
+    if isqrt(config.num_queries) ** 2 != config.num_queries:
+        raise ValueError(f"visual.n_queries is {config.num_queries}: it must be a square")
+    if config.image_token_id >= config.vocab_size:
         raise ValueError(
-            f"visual.image_start_id is {config.image_start}: with the two ids after it, it must lie "
+            f"visual.image_start_id is {config.image_start_id}: with the two ids after it, it must lie "
             f"within the {config.vocab_size} ids of the vocabulary"
         )

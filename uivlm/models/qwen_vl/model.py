@@ -1,34 +1,42 @@
 """Qwen-VL: a language model that reads screens as runs of placeholder ids between `<img>` and `</img>`.
 
-In: token ids and the screens' pixels, in the order of the runs over the flattened batch. Out: next-token logits.
-Names of weights are the original's, so that its checkpoints and the adapters made for it fit.
+In: token ids and the screens' pixels, in the order of the runs over the flattened batch. Out: next-token
+logits. Weights have the original's names, so that its checkpoints and adapters fit.
 
-Shapes: B rows, T tokens, N screens, Q visual tokens a screen, S pixels a side, D width, V vocabulary.
+Shapes: B rows, T tokens, N screens, Q visual tokens of a screen, S pixels a side, D width, V vocabulary.
 """
 
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.models.interleave import must_look, restarted, splice, wanted_logits
+from uivlm.models.multimodal import (
+    merge_multimodal_embeddings,
+    needs_dummy_vision_pass,
+    packed_position_ids,
+    select_trained_logits,
+)
 from uivlm.models.qwen_vl.config import QwenVLConfig
-from uivlm.models.qwen_vl.text import (
+from uivlm.models.qwen_vl.language_model import (
     Block,
-    Positions,
     RMSNorm,
+    RotaryPositions,
     causal_mask,
     ntk_alpha,
-    positions,
+    rotary_positions,
 )
-from uivlm.models.qwen_vl.vision import CrossAttention, Resampler, VisionTower
+from uivlm.models.qwen_vl.vision_encoder import CrossAttention, Resampler, VisionTower
 
-TARGETS = r"transformer\.h\.\d+\.(attn\.(c_attn|c_proj)|mlp\.(w1|w2|c_proj))"  # LoRA
-# Full fine-tuning, as in the original's scripts: the language model and the resampler. Its positions are a constant.
-FULL = r"transformer\.(wte|h|ln_f)\..*|lm_head\..*|transformer\.visual\.attn_pool\.(?!pos_embed$).*"
+LORA_TARGETS = r"transformer\.h\.\d+\.(attn\.(c_attn|c_proj)|mlp\.(w1|w2|c_proj))"  # LoRA
+# Full fine-tuning, as in the original's scripts: the language model and the resampler. Its positions are a
+# constant.
+TRAINABLE_PATTERN = (
+    r"transformer\.(wte|h|ln_f)\..*|lm_head\..*|transformer\.visual\.attn_pool\.(?!pos_embed$).*"
+)
 
 
 class Transformer(nn.Module):
@@ -41,13 +49,13 @@ class Transformer(nn.Module):
         self.ln_f = RMSNorm(config.hidden_size, config.layer_norm_epsilon)
         self.visual = VisionTower(config)
 
-    def forward(self, x_BTD: Tensor, at: Positions, past: Cache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, rotary: RotaryPositions, past: Cache | None) -> Tensor:
         for block in self.h:
-            x_BTD = block(x_BTD, at, past_key_values=past)
+            x_BTD = block(x_BTD, rotary, past_key_values=past)
         return cast(Tensor, self.ln_f(x_BTD))
 
 
-class QwenVL(PreTrainedModel, GenerationMixin):
+class QwenVL(PreTrainedModel):
     config_class = QwenVLConfig
     config: QwenVLConfig
     supports_gradient_checkpointing = True
@@ -85,29 +93,30 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         for value in raw:
             init.normal_(value, std=std)
 
-    def look(self, pixels: Tensor) -> Tensor:
+    def get_image_features(self, pixels: Tensor) -> Tensor:
         """[N, 3, S, S] -> [N, Q, D]: the visual tokens of each screen."""
         return cast(Tensor, self.transformer.visual(pixels))
 
-    def embed(self, input_ids: Tensor, features: Tensor | None, continued: bool = False) -> Tensor:
-        """[B, T] ids and [N, Q, D] features -> [B, T, D]. `continued`: a row may begin inside a screen's run."""
-        places = input_ids == self.config.placeholder
+    def embed(self, input_ids: Tensor, features: Tensor | None, has_past: bool = False) -> Tensor:
+        """[B, T] ids, [N, Q, D] features -> [B, T, D]. `has_past`: a row may start inside a screen's run."""
+        image_mask_BT = input_ids == self.config.image_token_id
         tokens_VD = None if features is None else features.flatten(0, -2)
-        embeds_BTD = splice(self.transformer.wte(input_ids), places, tokens_VD)
-        self._check_runs(places, continued)
+        embeds_BTD = merge_multimodal_embeddings(self.transformer.wte(input_ids), image_mask_BT, tokens_VD)
+        self._check_image_runs(image_mask_BT, has_past)
         return embeds_BTD
 
-    def _check_runs(self, places_BT: Tensor, continued: bool) -> None:
-        """The places stand in runs of one screen each."""
-        edges = torch.nn.functional.pad(places_BT.int(), (1, 1)).diff()
-        starts, ends = (edges == 1).nonzero(), (edges == -1).nonzero()  # (row, place) pairs, row by row
+    def _check_image_runs(self, image_mask_BT: Tensor, has_past: bool) -> None:
+        """ValueError unless each run of placeholders is one whole screen."""
+        edges = torch.nn.functional.pad(image_mask_BT.int(), (1, 1)).diff()
+        starts, ends = (edges == 1).nonzero(), (edges == -1).nonzero()  # (row, index) pairs, row by row
         lengths = ends[:, 1] - starts[:, 1]
-        if continued:
+        if has_past:
             lengths = lengths[starts[:, 1] > 0]
-        wrong = lengths[lengths != self.config.queries]
+        wrong = lengths[lengths != self.config.num_queries]
         if len(wrong):
             raise ValueError(
-                f"a screen has {int(wrong[0])} places in the text, its visual tokens are {self.config.queries}"
+                f"a screen has {int(wrong[0])} placeholders in the text; expected "
+                f"{self.config.num_queries}, its number of visual tokens"
             )
 
     def forward(
@@ -122,13 +131,14 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         lengths: Tensor | None = None,
-        places: Tensor | None = None,
+        position_ids: Tensor | None = None,
         **_: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits [B, T, V], of the last `logits_to_keep` (0: all); with `labels`, of those that predict a trained
-        token: [trained tokens, V]. `lengths`: of the sentences that lie in one row, B = 1. Positions are places in the
-        padded rows, or in these sentences, or `places` [B, T], if there is padding between tokens; `position_ids` is
-        ignored.
+        """Logits [B, T, V], of the last `logits_to_keep` (0: all).
+
+        With `labels`, of those that predict a trained token: [trained tokens, V]. `lengths`: of the sentences
+        packed into one row, B = 1. Without `position_ids` [B, T], positions count the tokens of the padded
+        rows, or of each packed sentence.
         """
         if use_cache and past_key_values is None and labels is None:
             past_key_values = DynamicCache()
@@ -136,27 +146,33 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         if inputs_embeds is None:
             assert input_ids is not None, "input_ids or inputs_embeds"
             if features is None and pixels is not None and len(pixels):
-                features = self.look(pixels)
-            # before the words, as if there were a screen: ZeRO-3 gathers weights in the order of use
-            nothing = self._look_at_nothing(input_ids.device) if features is None and must_look(self) else 0
-            inputs_embeds = self.embed(input_ids, features, continued=past > 0) + nothing
+                features = self.get_image_features(pixels)
+            # before the text, as if there were a screen: ZeRO-3 gathers weights in the order of use
+            dummy = (
+                self._dummy_vision_pass(input_ids.device)
+                if features is None and needs_dummy_vision_pass(self)
+                else 0
+            )
+            inputs_embeds = self.embed(input_ids, features, has_past=past > 0) + dummy
         if lengths is None:
-            at = self._positions(inputs_embeds, attention_mask, past_key_values, past, places)
+            at = self._rotary_positions(inputs_embeds, attention_mask, past_key_values, past, position_ids)
         else:
-            at = positions(self.config, restarted(lengths), 1.0, False, None, lengths.tolist())
+            at = rotary_positions(
+                self.config, packed_position_ids(lengths), 1.0, False, None, lengths.tolist()
+            )
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
-        logits = wanted_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
+        logits = select_trained_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
-    def _positions(
+    def _rotary_positions(
         self,
         embeds_BTD: Tensor,
         attention_mask: Tensor | None,
         cache: Cache | None,
         past: int,
-        places: Tensor | None,
-    ) -> Positions:
-        """Long context "original": dynamic NTK and logn attention, in evaluation only, as the original has them."""
+        position_ids: Tensor | None,
+    ) -> RotaryPositions:
+        """With long context, dynamic NTK and logn attention, in evaluation only, like the original."""
         config, num_tokens = self.config, embeds_BTD.shape[1]
         mask = None
         if (attention_mask is not None and not bool(attention_mask.all())) or (past and num_tokens > 1):
@@ -164,23 +180,16 @@ class QwenVL(PreTrainedModel, GenerationMixin):
         original = config.long_context == "original" and not self.training
         alpha = 1.0
         if original and config.use_dynamic_ntk:
-            # Decoding keeps the factor of its prefill: the keys in the cache were turned by it.
+            # Decoding keeps the factor of its prefill: the cached keys were rotated by it.
             fresh = ntk_alpha(past + num_tokens, config.seq_length)
             alpha = getattr(cache, "ntk_alpha", fresh) if past else fresh
             if cache is not None:
                 cache.ntk_alpha = alpha  # type: ignore[attr-defined]
-        if places is None:
-            places = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
-        return positions(config, places, alpha, original and config.use_logn_attn, mask)
+        if position_ids is None:
+            position_ids = torch.arange(past, past + num_tokens, device=embeds_BTD.device)
+        return rotary_positions(config, position_ids, alpha, original and config.use_logn_attn, mask)
 
-    def _look_at_nothing(self, device: torch.device) -> Tensor:
+    def _dummy_vision_pass(self, device: torch.device) -> Tensor:
         size = self.transformer.visual.image_size
         black = torch.zeros(1, 3, size, size, device=device)
-        return self.look(black).mean() * 0
-
-    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Screens are read with the prompt, not again with each new token."""
-        inputs: dict[str, Any] = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
-        if not kwargs.get("is_first_iteration") and kwargs.get("use_cache", True):
-            inputs |= {"pixels": None, "features": None}
-        return inputs
+        return self.get_image_features(black).mean() * 0

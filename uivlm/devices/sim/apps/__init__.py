@@ -1,1 +1,1 @@
-"""The apps of the simulated phone: each draws its place and names what can be touched."""
+"""The apps of the simulated phone: each draws its current entry and adds touch targets."""

@@ -1,43 +1,43 @@
-"""Browser: an address field, pages, bookmarks. In a state, out a drawn view."""
+"""Browser: an address field, pages, bookmarks. A state in, a drawn view out."""
 
 from functools import partial
 from zlib import crc32
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import Row, View
-from uivlm.devices.sim.words import HEADINGS, SITES
+from uivlm.devices.sim.labels import HEADINGS, SITES
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView, ListRow
 
-TITLES = {address: title for title, address in SITES.items()}
+TITLE_BY_ADDRESS = {address: title for title, address in SITES.items()}
 
 
-def browser(state: State, view: View) -> None:
-    place = state.place
-    tab = place.page or "web"
+def browser(state: PhoneState, view: AppView) -> None:
+    entry = state.current
+    tab = entry.page or "web"
 
     def load(address: str) -> None:
-        state.swap("Browser", "web", address)
+        state.replace_current("Browser", "web", address)
 
     def enter() -> None:
-        address = place.fields.get("address", "").strip()
+        address = entry.fields.get("address", "").strip()
         if address:
             load(address)
 
     view.title("Browser", back=False)
-    view.tabs([(key, partial(state.swap, "Browser", key)) for key in ("web", "saved")], tab)
+    view.tabs([(key, partial(state.replace_current, "Browser", key)) for key in ("web", "saved")], tab)
     if tab == "saved":
-        view.list([Row(title, partial(load, SITES[title])) for title in state.world.bookmarks])
+        view.list([ListRow(title, partial(load, SITES[title])) for title in state.world.bookmarks])
         return
-    view.field("address", view.look.say("address"), shown=place.item)
-    view.enter = enter
-    if place.item in TITLES:
-        _page(view, place.item)
-    elif place.item:
-        view.say(view.look.say("not found"))
+    view.field("address", view.look.label("address"), default_text=entry.item)
+    view.on_enter = enter
+    if entry.item in TITLE_BY_ADDRESS:
+        _page(view, entry.item)
+    elif entry.item:
+        view.text(view.look.label("not found"))
 
 
-def _page(view: View, address: str) -> None:
-    view.first += 1
-    view.say(TITLES[address])
+def _page(view: AppView, address: str) -> None:
+    view.next_row += 1
+    view.text(TITLE_BY_ADDRESS[address])
     turn = crc32(address.encode())
     for i in range(3):
-        view.say(HEADINGS[(turn + i) % len(HEADINGS)], faint=True)
+        view.text(HEADINGS[(turn + i) % len(HEADINGS)], faint=True)

@@ -1,28 +1,31 @@
-"""Calendar: one day a page, turned by swipes; events. In a state, out a drawn view."""
+"""Calendar: one day per page, changed by swipes; events. A state in, a drawn view out."""
 
 from functools import partial
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import Row, View
-from uivlm.devices.sim.words import DAYS
+from uivlm.devices.sim.labels import DAYS
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView, ListRow
 
 
-def calendar(state: State, view: View) -> None:
-    place = state.place
-    day = place.item or DAYS[state.world.today]
+def calendar(state: PhoneState, view: AppView) -> None:
+    entry = state.current
+    day = entry.item or DAYS[state.world.today]
     events = state.world.events[day]
-    if place.page:
-        view.title(place.page)
-        view.say(day)
-        view.say(events[place.page])
+    if entry.page:
+        view.title(entry.page)
+        view.text(day)
+        view.text(events[entry.page])
         return
     view.title("Calendar", back=False)
-    view.say(day)
+    view.text(day)
     view.list(
-        [Row(event, partial(state.go, "Calendar", event, day), value=time) for event, time in events.items()]
+        [
+            ListRow(event, partial(state.push, "Calendar", event, day), value=time)
+            for event, time in events.items()
+        ]
     )
     at = DAYS.index(day)
     if at + 1 < len(DAYS):
-        view.moves["left"] = partial(setattr, place, "item", DAYS[at + 1])
+        view.swipe_actions["left"] = partial(setattr, entry, "item", DAYS[at + 1])
     if at > 0:
-        view.moves["right"] = partial(setattr, place, "item", DAYS[at - 1])
+        view.swipe_actions["right"] = partial(setattr, entry, "item", DAYS[at - 1])

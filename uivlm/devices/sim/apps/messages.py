@@ -1,43 +1,45 @@
-"""Messages: threads, and conversations that open at their newest line. In a state, out a drawn view."""
+"""Messages: threads, and conversations that open at their newest message. A state in, a drawn view out."""
 
 from functools import partial
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import Row, View, typed
-from uivlm.devices.sim.world import Line
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView, ListRow, drawable_text
+from uivlm.devices.sim.world import ChatMessage
 
-NEWEST = 1 << 20  # a scroll far beyond any end
+SCROLL_TO_END = 1 << 20  # a scroll far beyond any end
 
 
-def messages(state: State, view: View) -> None:
-    who = state.place.item
-    if who:
-        _conversation(state, view, who)
+def messages(state: PhoneState, view: AppView) -> None:
+    contact = state.current.item
+    if contact:
+        _conversation(state, view, contact)
         return
     view.title("Messages", back=False)
-    opened = {name: partial(state.go, "Messages", item=name, scroll=NEWEST) for name in state.world.threads}
-    view.list([Row(name, act) for name, act in opened.items()])
+    opened = {
+        name: partial(state.push, "Messages", item=name, scroll=SCROLL_TO_END) for name in state.world.threads
+    }
+    view.list([ListRow(name, act) for name, act in opened.items()])
 
 
-def _conversation(state: State, view: View, who: str) -> None:
-    lines, place = state.world.threads[who], state.place
+def _conversation(state: PhoneState, view: AppView, contact: str) -> None:
+    lines, entry = state.world.threads[contact], state.current
 
     def send() -> None:
-        text = place.fields.pop("message", "").strip()
+        text = entry.fields.pop("message", "").strip()
         if text:
-            lines.append(Line(text, True))
-            place.scroll = NEWEST
+            lines.append(ChatMessage(text, True))
+            entry.scroll = SCROLL_TO_END
 
-    view.title(who)
-    view.bottom -= 1
-    view.field("message", view.look.say("message"), row=view.bottom, columns=2)
-    view.button("send", send, row=view.bottom, column=2, columns=1)
-    view.enter = send
-    top, room = view.window(len(lines) + 1)
+    view.title(contact)
+    view.end_row -= 1
+    view.field("message", view.look.label("message"), row=view.end_row, columns=2)
+    view.button("send", send, row=view.end_row, column=2, columns=1)
+    view.on_enter = send
+    top, room = view.scroll_window(len(lines) + 1)
     if top == 0:
-        start = view.look.say("start")
-        view.canvas.text(view.first, 1, start, columns=1, align="center", ink=view.canvas.theme.faint)
+        start = view.look.label("start")
+        view.canvas.text(view.next_row, 1, start, columns=1, align="center", ink=view.canvas.theme.faint)
     for i, line in enumerate(lines):
         at = i + 1 - top
         if 0 <= at < room:
-            view.canvas.bubble(view.first + at, typed(line.text), mine=line.mine)
+            view.canvas.bubble(view.next_row + at, drawable_text(line.text), mine=line.from_user)

@@ -1,46 +1,46 @@
-"""Notes: titles, a page for each, a form for a new one. In a state, out a drawn view."""
+"""Notes: titles, a page for each, a form for a new one. A state in, a drawn view out."""
 
 from functools import partial
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import Row, View
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView, ListRow
 
 
-def notes(state: State, view: View) -> None:
-    place, texts = state.place, state.world.notes
-    if place.page == "new":
+def notes(state: PhoneState, view: AppView) -> None:
+    entry, texts = state.current, state.world.notes
+    if entry.page == "new":
         _new(state, view)
-    elif place.item:
-        _note(state, view, place.item)
+    elif entry.item:
+        _note(state, view, entry.item)
     else:
-        new = partial(state.go, "Notes", "new", focus="title")  # a new note starts with its title
-        view.title("Notes", back=False, action="plus", act=new)
-        view.list([Row(title, partial(state.go, "Notes", item=title)) for title in texts])
+        new = partial(state.push, "Notes", "new", focus="title")  # a new note starts with its title
+        view.title("Notes", back=False, action="plus", on_action=new)
+        view.list([ListRow(title, partial(state.push, "Notes", item=title)) for title in texts])
 
 
-def _note(state: State, view: View, title: str) -> None:
+def _note(state: PhoneState, view: AppView, title: str) -> None:
     def delete() -> None:
         state.world.notes.pop(title, None)
-        state.back()
+        state.go_back()
 
-    yes = view.look.say("delete")
-    question = (view.look.say("sure"),)
+    yes = view.look.label("delete")
+    question = (view.look.label("sure"),)
     view.title(title)
-    view.say(state.world.notes[title])
-    view.first += 1
-    view.button("delete", partial(state.ask, question, view.look.say("cancel"), yes, delete))
+    view.text(state.world.notes[title])
+    view.next_row += 1
+    view.button("delete", partial(state.show_question, question, view.look.label("cancel"), yes, delete))
 
 
-def _new(state: State, view: View) -> None:
+def _new(state: PhoneState, view: AppView) -> None:
     def save() -> None:
-        title, text = (state.place.fields.get(key, "").strip() for key in ("title", "text"))
-        if title:  # the new note stands first
+        title, text = (state.current.fields.get(key, "").strip() for key in ("title", "text"))
+        if title:  # the new note is the first
             rest = {old: kept for old, kept in state.world.notes.items() if old != title}
             state.world.notes = {title: text, **rest}
-            state.back()
+            state.go_back()
 
-    view.title(view.look.say("new note"))
-    view.field("title", view.look.say("title"))
-    view.first += 1
-    view.field("text", view.look.say("text"))
+    view.title(view.look.label("new note"))
+    view.field("title", view.look.label("title"))
+    view.next_row += 1
+    view.field("text", view.look.label("text"))
     view.button("save", save)

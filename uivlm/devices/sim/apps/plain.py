@@ -1,16 +1,16 @@
-"""Apps that can only be opened: a title and a few headings. In a state, out a drawn view."""
+"""Apps with one page: a title and a few headings. A state in, a drawn view out."""
 
 from zlib import crc32
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import View
-from uivlm.devices.sim.words import HEADINGS
+from uivlm.devices.sim.labels import HEADINGS
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView
 
 
-def plain(state: State, view: View) -> None:
-    app = state.place.app
+def plain(state: PhoneState, view: AppView) -> None:
+    app = state.current.app
     view.title(app, back=False)
-    view.say(view.look.say("welcome"))
+    view.text(view.look.label("welcome"))
     turn = crc32(app.encode())
     for i in range(2 + turn % 3):
-        view.say(HEADINGS[(turn + i) % len(HEADINGS)], faint=True)
+        view.text(HEADINGS[(turn + i) % len(HEADINGS)], faint=True)

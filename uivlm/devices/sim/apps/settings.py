@@ -1,16 +1,16 @@
-"""Settings: categories, and in each a list of switches. In a state, out a drawn view."""
+"""Settings: categories with lists of switches. A state in, a drawn view out."""
 
 from functools import partial
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import Row, View
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView, ListRow
 
 
-def settings(state: State, view: View) -> None:
-    tree, category = state.world.settings, state.place.item
+def settings(state: PhoneState, view: AppView) -> None:
+    tree, category = state.world.settings, state.current.item
     if not category:
         view.title("Settings", back=False)
-        view.list([Row(name, partial(state.go, "Settings", item=name)) for name in tree])
+        view.list([ListRow(name, partial(state.push, "Settings", item=name)) for name in tree])
         return
     view.title(category)
     switches = tree[category]
@@ -18,4 +18,4 @@ def settings(state: State, view: View) -> None:
     def flip(label: str) -> None:
         switches[label] = not switches[label]
 
-    view.list([Row(label, partial(flip, label), switch=on) for label, on in switches.items()])
+    view.list([ListRow(label, partial(flip, label), switch=on) for label, on in switches.items()])

@@ -1,77 +1,77 @@
-"""Shop: a search, results, item pages, the cart, the checkout. In a state, out a drawn view."""
+"""Shop: a search, results, item pages, the cart, the checkout. A state in, a drawn view out."""
 
 from functools import partial
 
-from uivlm.devices.sim.state import State
-from uivlm.devices.sim.view import Row, View
+from uivlm.devices.sim.navigation import PhoneState
+from uivlm.devices.sim.view import AppView, ListRow
 
 
-def shop(state: State, view: View) -> None:
-    place = state.place
-    match place.page:
+def shop(state: PhoneState, view: AppView) -> None:
+    entry = state.current
+    match entry.page:
         case "results":
             view.title("Shop")
-            view.list([_row(state, item) for item in results(state.world.stock, place.item)])
+            view.list([_row(state, item) for item in search_results(state.world.stock, entry.item)])
         case "item":
-            _item(state, view, place.item)
+            _item(state, view, entry.item)
         case "checkout":
             _checkout(state, view)
         case "bought":
             view.title("Shop")
-            view.say(view.look.say("bought"))
+            view.text(view.look.label("bought"))
         case "cart":
             _main(state, view, "cart")
         case _:
             _main(state, view, "store")
 
 
-def results(stock: list[str], query: str) -> list[str]:
-    """What the shop finds: everything that shares a word with the query, the best first."""
-    wanted = set(query.casefold().split())
-    shared = {item: len(wanted & set(item.casefold().split())) for item in stock}
+def search_results(stock: list[str], query: str) -> list[str]:
+    """Return all items that share a word with the query, the best match first."""
+    query_words = set(query.casefold().split())
+    shared = {item: len(query_words & set(item.casefold().split())) for item in stock}
     return sorted((item for item in stock if shared[item]), key=lambda item: -shared[item])
 
 
-def _row(state: State, item: str) -> Row:
-    return Row(item, partial(state.go, "Shop", "item", item))
+def _row(state: PhoneState, item: str) -> ListRow:
+    return ListRow(item, partial(state.push, "Shop", "item", item))
 
 
-def _main(state: State, view: View, tab: str) -> None:
+def _main(state: PhoneState, view: AppView, tab: str) -> None:
     def search() -> None:
-        query = state.place.fields.get("search", "").strip()
+        query = state.current.fields.get("search", "").strip()
         if query:
-            state.go("Shop", "results", query)
+            state.push("Shop", "results", query)
 
     view.title("Shop", back=False)
-    view.tabs([(key, partial(state.swap, "Shop", key)) for key in ("store", "cart")], tab)
+    view.tabs([(key, partial(state.replace_current, "Shop", key)) for key in ("store", "cart")], tab)
     if tab == "store":
-        view.field("search", view.look.say("find items"))
-        view.say(view.look.say("welcome"), faint=True)
-        view.enter = search
+        view.field("search", view.look.label("find items"))
+        view.text(view.look.label("welcome"), faint=True)
+        view.on_enter = search
         return
     if state.world.cart:
-        view.bottom -= 1
-        view.button("checkout", partial(state.go, "Shop", "checkout"), row=view.bottom)
+        view.end_row -= 1
+        view.button("checkout", partial(state.push, "Shop", "checkout"), row=view.end_row)
     view.list([_row(state, item) for item in state.world.cart])
 
 
-def _item(state: State, view: View, item: str) -> None:
+def _item(state: PhoneState, view: AppView, item: str) -> None:
     view.title(item)
-    view.say(f"{view.look.say('price')} {state.world.prices[item]}")
+    view.text(f"{view.look.label('price')} {state.world.prices[item]}")
     if item in state.world.cart:
-        view.first += 1
-        view.say(view.look.say("in cart"))
+        view.next_row += 1
+        view.text(view.look.label("in cart"))
     else:
         view.button("add to cart", partial(state.world.cart.append, item))
 
 
-def _checkout(state: State, view: View) -> None:
+def _checkout(state: PhoneState, view: AppView) -> None:
     def buy() -> None:
         state.world.bought.extend(state.world.cart)
         state.world.cart.clear()
-        state.swap("Shop", "bought")
+        state.replace_current("Shop", "bought")
 
     view.title("Shop")
     for item in state.world.cart[:6]:
-        view.say(item)
+        view.text(item)
     view.button("buy", buy)

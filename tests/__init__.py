@@ -1,0 +1,1 @@
+"""Tests of uivlm; `helpers` is what they share."""

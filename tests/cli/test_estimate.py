@@ -1,0 +1,183 @@
+"""What a recipe costs: compared with Qwen-VL's published memory, torch's FLOP counter and closed forms."""
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from typer.testing import CliRunner
+
+from tests.helpers.hf_checkpoints import write
+from tests.helpers.tiny_models import base as bridge_base
+from tests.helpers.tiny_models import episode, prepare, recipe
+from uivlm import recipe as recipes
+from uivlm.cli.estimate import parse_gigabytes
+from uivlm.cli.main import app
+from uivlm.episodes.encode import encode
+from uivlm.models import cost
+from uivlm.models.build import build, prompt_format
+from uivlm.models.cost import (
+    BYTES_PER_QUANTIZED_WEIGHT,
+    CUDA_RUNTIME_BYTES,
+    ModelShape,
+    SentenceSize,
+    estimate_memory,
+    hardware_flops,
+    model_flops,
+    prepare_and_measure,
+    sentence_sizes,
+    typical_episode,
+)
+from uivlm.models.multimodal import token_losses
+from uivlm.models.qwen_vl.config import QwenVLConfig, to_original
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> recipes.Recipe:
+    """The full-size Qwen-VL's configuration, and single bytes for tokens: no weights."""
+    root = tmp_path_factory.mktemp("qwen")
+    (root / "config.json").write_text(json.dumps(to_original(QwenVLConfig())))
+    # control ids follow the last rank, as the configuration says: so many ranks there must be
+
+    ranks = [bytes([i]) for i in range(256)] + [b"%07d" % i for i in range(256, 151643)]
+    lines = (base64.b64encode(token) + b" %d" % i for i, token in enumerate(ranks))
+    (root / "qwen.tiktoken").write_bytes(b"\n".join(lines))
+    return recipes.override(recipes.load("recipes/qwenvl.py"), [f"model.base_model={root}"])
+
+
+@pytest.fixture(scope="module")
+def full(qwen: recipes.Recipe) -> ModelShape:
+    return prepare_and_measure(build(qwen, "meta"), 0)[1]
+
+
+def test_parameters_by_hand(full: ModelShape) -> None:
+    """Of Qwen-VL's layers, r (inputs + outputs) each; and 9,656,935,168 in all."""
+    layers = [(4096, 3 * 4096), (4096, 4096), (4096, 11008), (4096, 11008), (11008, 4096)]
+    assert full.num_trainable == 32 * sum(64 * (a + b) for a, b in layers) == 143_130_624
+    assert full.linear_parameters == 32 * sum(a * b for a, b in layers)
+    assert full.num_parameters == 9_656_935_168
+    assert (full.hidden_size, full.num_layers, full.vocab_size) == (4096, 32, 151_936)
+
+
+@pytest.mark.parametrize(("tokens", "published"), [(384, 23.3), (2048, 27.3)])
+def test_memory_of_the_original_scripts(
+    qwen: recipes.Recipe, full: ModelShape, tokens: int, published: float
+) -> None:
+    """LoRA on one A100, one image, every token trained, four types of layers (112.2 M): within 15 %."""
+    row = SentenceSize(tokens, tokens, 1, 1024, 256)
+    found = estimate_memory(qwen, replace(full, num_trainable=112_200_000), [row], 1, 0).total / 1e9
+    assert found == pytest.approx(published, rel=0.15)
+
+
+def test_memory_is_shared_out_by_stage(qwen: recipes.Recipe, full: ModelShape) -> None:
+    row = SentenceSize(1000, 50, 4, 4096, 1024)
+    one, two, three = (estimate_memory(qwen, full, [row], 8, zero) for zero in (1, 2, 3))
+    assert one.optimizer == two.optimizer == full.num_trainable * 12 / 8
+    assert (one.gradients, two.gradients) == (full.num_trainable * 2, full.num_trainable * 2 / 8)
+    assert three.weights == two.weights / 8 == (full.num_parameters + full.num_trainable) * 2 / 8
+    assert one.activations == three.activations
+    alone = estimate_memory(qwen, full, [row], 1, 0)
+    assert alone.optimizer + alone.gradients == full.num_trainable * 12
+    assert alone.total == pytest.approx(
+        alone.weights + alone.gradients + alone.optimizer + alone.activations + CUDA_RUNTIME_BYTES
+    )
+    for how in ("nf4", "int8"):
+        small = estimate_memory(recipes.override(qwen, [f"model.quantize={how}"]), full, [row], 1, 0)
+        assert alone.weights - small.weights == pytest.approx(
+            full.linear_parameters * (2 - BYTES_PER_QUANTIZED_WEIGHT[how])
+        )
+    whole = recipes.override(qwen, ["model.lora=null", "distributed.zero_stage=2"])
+    trains_all = estimate_memory(whole, replace(full, num_trainable=full.num_parameters), [row], 8, 2)
+    assert trains_all.weights == full.num_parameters * 2
+    assert trains_all.gradients + trains_all.optimizer == full.num_parameters * 14 / 8
+
+
+def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
+    """Forward and backward of one training step, counted while it runs."""
+    data = prepare(tmp_path / "data", [episode(0, 4)])
+    one = recipe(bridge_base(tmp_path / "base", hidden_size=64, intermediate_size=96), data)
+    built = build(one)
+    (rows,) = sentence_sizes(one, built, [episode(0, 4)])
+    made, told = prepare_and_measure(built, 0)
+    model: Any = made.train()
+    example = encode(
+        prompt_format(one).sentence(next(prompt_format(one).windows(episode(0, 4)))), built.processor
+    )
+    ids, labels = (torch.from_numpy(part)[None] for part in (example.input_ids, example.labels))
+    with FlopCounterMode(display=False) as counter:
+        token_losses(
+            model(ids, pixels=torch.from_numpy(np.stack(example.pixels)), labels=labels), labels
+        ).sum().backward()
+    trained = int((example.labels != -100).sum())
+    assert rows[0] == SentenceSize(len(example.input_ids), trained, 4, 4 * 24, sum(example.num_visual_tokens))
+    assert hardware_flops(told, rows[0]) == pytest.approx(counter.get_total_flops(), rel=0.15)
+    pixels = int(np.stack(example.pixels)[:, 0].size)
+    assert model_flops(told, [len(ids[0])], trained, pixels) == hardware_flops(told, rows[0])
+    assert model_flops(
+        replace(told, gradient_checkpointing=True), [len(ids[0])], trained, pixels
+    ) == hardware_flops(told, rows[0])
+    assert hardware_flops(replace(told, gradient_checkpointing=True), rows[0]) > hardware_flops(told, rows[0])
+
+
+def test_lengths_are_those_of_training(tmp_path: Path) -> None:
+    one = recipe(bridge_base(tmp_path / "base"), tmp_path, screens=3)
+    built, of = build(one), episode(1, 7)
+    (rows,) = sentence_sizes(one, built, [of])
+    wanted = [
+        encode(prompt_format(one).sentence(window), built.processor)
+        for window in prompt_format(one).windows(of)
+    ]
+    assert [row.num_tokens for row in rows] == [len(example.input_ids) for example in wanted]
+    assert [row.num_screens for row in rows] == [len(example.num_visual_tokens) for example in wanted]
+    assert len(typical_episode().steps) == cost.TYPICAL_STEPS
+    built.processor.max_length = 100
+    with pytest.raises(
+        ValueError, match="'usual' has .* tokens, the model reads 100: lower prompt.max_screens"
+    ):
+        sentence_sizes(one, built, [typical_episode()])
+
+
+@pytest.mark.parametrize("kind", ["Qwen2VL", "Qwen2_5_VL", "Qwen3VL"])
+def test_the_command_without_weights(kind: str, tmp_path: Path) -> None:
+    root = write(tmp_path / "base", kind)
+    (root / "model.safetensors").unlink()
+    data = prepare(tmp_path / "data", [episode(0, 4), episode(1, 9)])
+    arguments = [
+        "estimate",
+        "recipes/qwen3vl.py",
+        "--set",
+        f"model.base_model={root}",
+        "--data",
+        str(data),
+        "--gpus",
+        "2",
+    ]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "2 episodes of" in result.output
+    assert "0 (the recipe)" in result.output
+    assert "visual tokens per screen" in result.output
+    fits = CliRunner().invoke(app, [*arguments, "--memory", "80GB"], catch_exceptions=False)
+    assert fits.exit_code == 0, fits.output
+    for limit in ("1", "1GB", "0.9 GiB"):
+        with pytest.raises(
+            ValueError, match=f"--memory: got {limit}; .* GB are needed .* model.quantize=nf4"
+        ):
+            CliRunner().invoke(
+                app,
+                [*arguments, "--set", "train.per_device_batch_size=500", "--memory", limit],
+                catch_exceptions=False,
+            )
+
+
+def test_memory_is_said_as_people_say_it() -> None:
+    assert [parse_gigabytes(text) for text in ("80", "80GB", "80 gb", "24.5GB")] == [80, 80, 80, 24.5]
+    assert parse_gigabytes("80GiB") == pytest.approx(85.899346)
+    for text in ("", "much", "-80", "0GB", "80MB", "80GB of it"):
+        with pytest.raises(ValueError, match=f"--memory: got {text!r}; .*80GB"):
+            parse_gigabytes(text)

@@ -1,0 +1,295 @@
+"""What a phone behind adb reports besides pixels: the foreground app and the elements; and how apps start."""
+
+import pytest
+
+pytest.importorskip("adbutils", reason="adb comes in adbutils' wheel")
+
+from tests.helpers.fake_phone import FakePhone, phone_on
+from uivlm.actions.gesture import PressKey
+from uivlm.devices.adb.device import TRANSITION_TRIES, AdbDevice
+from uivlm.devices.adb.dumpsys import (
+    display_size,
+    focused_app_package,
+    focused_window_package,
+    resumed_activity_package,
+)
+from uivlm.devices.adb.settle import NO_WAIT
+from uivlm.devices.adb.uiautomator import MAX_ELEMENTS, MAX_TEXT_CHARS, parse_elements
+from uivlm.devices.device import DeviceError
+from uivlm.devices.sim.faults import Faults
+from uivlm.devices.sim.phone import SimPhone
+from uivlm.devices.sim.shell import Shell
+from uivlm.episodes.episode import Element
+
+
+@pytest.fixture
+def wired(adb):
+    with phone_on(adb, phone=SimPhone(layout=3)) as (device, phone, shell):
+        yield device, phone, shell
+
+
+# -- the foreground app --------------------------------------------------------------------------------------
+
+SETTINGS = "com.android.settings/com.android.settings.Settings$Sub"
+FOCUS = "  mCurrentFocus=Window{{1a2b u0 {}}}\n"
+APP = "  mFocusedApp=ActivityRecord{{5e u0 {} t12}}\n"
+
+
+@pytest.mark.parametrize(
+    ("dump", "package"),
+    [
+        (FOCUS.format(SETTINGS), "com.android.settings"),
+        (FOCUS.format("sim.clock/.Main") + APP.format(SETTINGS), "sim.clock"),
+        ("mCurrentFocus=Window{41 com.old/com.old.Main paused=false}", "com.old"),
+        (FOCUS.format("NotificationShade") + APP.format(SETTINGS), "com.android.systemui"),
+        (FOCUS.format("StatusBar"), "com.android.systemui"),
+        (FOCUS.format("PopupWindow:80f3") + APP.format(SETTINGS), "com.android.settings"),
+        (FOCUS.format("Application Not Responding: com.x") + APP.format("com.x/.Y"), "com.x"),
+        ("  mCurrentFocus=null\n" + APP.format(SETTINGS), None),
+        ("  mCurrentFocus=null\n" + FOCUS.format(SETTINGS), "com.android.settings"),  # two displays
+        (FOCUS.format("PopupWindow:80f3"), None),
+        ("", None),
+    ],
+)
+def test_focus(dump, package):
+    assert focused_window_package(dump) == package
+
+
+def test_formats_of_older_and_newer_androids():
+    old = "mFocusedApp=AppWindowToken{c token=Token{d ActivityRecord{e u0 com.x/.Y t1}}}"
+    assert focused_app_package(old) == "com.x"
+    assert focused_app_package("mFocusedApp=null") is None
+    assert resumed_activity_package("  mResumedActivity: ActivityRecord{e u0 com.x/.Y t1}") == "com.x"
+    assert resumed_activity_package("  topResumedActivity=ActivityRecord{e u0 com.z/.Y t1}") == "com.z"
+    assert resumed_activity_package("  mLastPausedActivity: ActivityRecord{e u0 com.x/.Y t1}") is None
+    assert display_size("  init=1080x2400 420dpi base=720x1600 cur=1600x720 app=1500x700") == (1600, 720)
+    assert display_size("no size") is None
+
+
+def test_the_foreground_app_of_the_simulated_phone(wired):
+    device, phone, _ = wired
+    assert device.foreground() == "sim.launcher"
+    phone.state.push("Drawer")
+    assert device.foreground() == "sim.launcher"
+    for app in ("Settings", "Clock", phone.apps[-1]):
+        device.launch(f"sim.{app.lower()}")
+        assert phone.state.current.app == app
+        assert device.foreground() == f"sim.{app.lower()}"
+    device.perform(PressKey("home"))
+    assert device.foreground() == "sim.launcher"
+
+
+class ScriptedLink:
+    """A link that answers dumpsys from a list."""
+
+    serial = "R5"
+
+    def __init__(self, windows: list[str], activities: str = "") -> None:
+        self.windows, self.activities = windows, activities
+        self.num_queries = 0
+
+    def query(self, *argv: str) -> str:
+        self.num_queries += 1
+        if argv == ("dumpsys", "window"):
+            return self.windows.pop(0) if len(self.windows) > 1 else self.windows[0]
+        assert argv == ("dumpsys", "activity", "activities")
+        return self.activities
+
+
+def test_transitions_are_waited_out():
+    null = "mCurrentFocus=null\n"
+    link = ScriptedLink([null, null, FOCUS.format(SETTINGS)])
+    assert AdbDevice(link, NO_WAIT).foreground() == "com.android.settings"
+    assert link.num_queries == 3
+    assert (
+        AdbDevice(ScriptedLink([null + APP.format(SETTINGS)]), NO_WAIT).foreground() == "com.android.settings"
+    )
+    link = ScriptedLink([null], "topResumedActivity=ActivityRecord{e u0 com.z/.Y t1}")
+    assert AdbDevice(link, NO_WAIT).foreground() == "com.z"
+    assert link.num_queries == TRANSITION_TRIES + 1
+    assert AdbDevice(ScriptedLink([null]), NO_WAIT).foreground() == ""
+
+
+# -- starting apps -------------------------------------------------------------------------------------------
+
+
+def test_apps_that_cannot_be_started(wired):
+    device, phone, shell = wired
+    with pytest.raises(DeviceError, match=r"has no app sim\.nothing"):
+        device.launch("sim.nothing")
+    num_commands = len(shell.command_log)
+    for name in ("", "sim.clock; reboot", "$(reboot)", "-n", "a b", "sim.clock\n", "9a", "sim/clock", "é.x"):
+        with pytest.raises(DeviceError, match="package: got .* expected"):
+            device.launch(name)
+    assert len(shell.command_log) == num_commands  # nothing reached the phone
+    assert phone.app == "Launcher"
+
+
+def test_apps_are_started_as_on_android(wired):
+    _, phone, shell = wired
+    clock = shell.run("cmd package resolve-activity --brief sim.clock").stdout.decode()
+    assert clock.splitlines()[-1] == "sim.clock/.Main"
+    assert b"No activity found" in shell.run("cmd package resolve-activity --brief sim.x").stdout
+    assert "package:sim.clock" in shell.run("pm list packages").stdout.decode().splitlines()
+    monkey = "monkey -p {} -c android.intent.category.LAUNCHER 1"
+    assert b"Events injected: 1" in shell.run(monkey.format("sim.clock")).stdout
+    assert phone.app == "Clock"
+    refused = shell.run(monkey.format("sim.x"))
+    assert refused.returncode == 252
+    assert b"No activities found" in refused.stderr
+    assert shell.run("am start -W -n sim.notes/.Main").returncode == 0
+    assert phone.app == "Notes"
+    assert b"does not exist" in shell.run("am start -n sim.notes/.Other").stderr
+    assert phone.app == "Notes"
+
+
+def test_a_device_without_apps_is_one_app(adb):
+    with phone_on(adb) as (device, _, shell):
+        assert device.foreground() == "sim"
+        assert shell.run("pm list packages").stdout.strip() == b""
+        with pytest.raises(DeviceError, match="has no app"):
+            device.launch("sim.clock")
+
+
+# -- elements ------------------------------------------------------------------------------------------------
+
+
+def test_the_elements_are_those_of_the_screen(wired):
+    device, phone, _ = wired
+    for app in ("Settings", "Clock", "Messages"):
+        phone.launch(app)
+        device.screen()
+        root, *elements = device.elements()
+        assert (root.y, root.x, root.height, root.width) == (0, 0, 1, 1)
+        assert root.ui_type == "FrameLayout"
+        expected = phone.screen().elements
+        assert len(elements) == len(expected)
+        for element, other in zip(elements, expected, strict=True):
+            assert element.y == pytest.approx(other.y, abs=1 / phone.height)
+            assert element.x == pytest.approx(other.x, abs=1 / phone.width)
+            assert element.height == pytest.approx(other.height, abs=2 / phone.height)
+            if other.text:
+                assert (element.text, element.ui_type) == (other.text, "TextView")
+            else:
+                assert (element.text, element.ui_type) == (
+                    other.ui_type[5:].replace("_", " ").lower(),
+                    "ImageView",
+                )
+
+
+def test_any_text_of_a_screen_survives(adb):
+    texts = [
+        "<node text='x'>",
+        "&amp; & ]]>",
+        'a "b" c',
+        "<!DOCTYPE x>",
+        "日本 👩‍👩‍👧",
+        "a\nb\tc",
+        "\x00\x1b[31m\x07",
+        "\ud800",
+    ]
+
+    elements = [Element(0.1 * i, 0.1, 0.05, 0.5, text) for i, text in enumerate(texts)]
+    with phone_on(adb, phone=FakePhone(elements=elements)) as (device, _, _):
+        received = [element.text for element in device.elements()[1:]]
+    assert received[:6] == texts[:6]
+    assert received[6:] == ["..[31m.", "."]  # characters that XML does not allow
+
+
+def test_a_restless_screen_has_no_elements(adb):
+    for faults in (Faults(never_idle=True), Faults(garbage_output=True)):
+        with phone_on(adb, faults) as (device, _, _):
+            assert device.elements() is None
+
+
+def node(bounds: str, inner: str = "", **attributes: str) -> str:
+    text = " ".join(f'{name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f'<node bounds="{bounds}" {text}>{inner}</node>'
+
+
+def tree(*nodes: str) -> bytes:
+    hierarchy = f'<hierarchy rotation="0">{"".join(nodes)}</hierarchy>'
+    return f"<?xml version='1.0'?>{hierarchy}UI hierchary dumped".encode()
+
+
+def test_nodes_become_elements_outer_before_inner():
+    button = node(
+        "[100,400][300,500]", text="Send", content_desc="Send", **{"class": "android.widget.Button"}
+    )
+    icon = node(
+        "[0,0][50,50]", text="", content_desc="Navigate up", **{"class": "android.widget.ImageButton"}
+    )
+    both = node("[50,0][60,50]", text="12", content_desc="unread", **{"class": "View"})
+    hidden = node("[10,10][10,40]", text="hidden")
+    off = node("[-20,-10][40,30]", text="half")
+    no_bounds = node("somewhere", text="x")
+    root = node("[0,0][400,900]", button + icon + both + hidden + off + no_bounds)
+    elements = parse_elements(tree(root), (400, 1000))  # uiautomator leaves out the navigation bar
+    assert [(e.text, e.ui_type) for e in elements] == [
+        ("", ""),
+        ("Send", "Button"),
+        ("Navigate up", "ImageButton"),
+        ("12 unread", "View"),
+        ("half", ""),
+    ]
+    assert elements[1] == Element(0.4, 0.25, 0.1, 0.5, "Send", "Button")
+    half = elements[4]
+    assert (half.y, half.x, half.height, half.width) == (0, 0, 0.03, 0.1)
+    for screen_size in (None, (900, 400)):  # no screenshot yet, or rotated since: the root is the screen
+        assert parse_elements(tree(root), screen_size)[0] == Element(0, 0, 1, 1, "", "")
+
+
+BOMB = (
+    '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    '<hierarchy><node bounds="[0,0][9,9]" text="&b;"/></hierarchy>'
+)
+OUTSIDE = (
+    '<hierarchy><!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+    '<node bounds="[0,0][9,9]" text="&a;"/></hierarchy>'
+)
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        b"",
+        b"ERROR: could not get idle state.\n",
+        b"<hierarchy>",
+        b"<hierarchy></hierarchy>",
+        b"<hierarchy><node></hierarchy>",
+        tree(node("[0,0][9,9]", text="&undefined;")),
+        tree(node("[0,0][0,0]")),
+        tree(node("[0,0][9,9]") * (MAX_ELEMENTS + 1)),
+        tree("<!-- " + "x" * 9_000_000 + " -->" + node("[0,0][9,9]")),
+        BOMB.encode(),
+        OUTSIDE.encode(),
+        b"\xff\xfe" + tree(node("[0,0][9,9]", text="\x01")),
+    ],
+)
+def test_a_dump_that_is_not_a_tree_is_none(dump):
+    assert parse_elements(dump, None) is None
+
+
+def test_deep_and_long_trees():
+    deep = node("[0,0][9,9]")
+    for _ in range(2000):
+        deep = node("[0,0][9,9]", deep)
+    assert len(parse_elements(tree(deep), None)) == 2001
+    (element,) = parse_elements(tree(node("[0,0][9,9]", text="x" * 10_000)), None)
+    assert len(element.text) == MAX_TEXT_CHARS
+
+
+def test_the_simulation_reports_what_it_cannot_do():
+    shell = Shell(FakePhone())
+    for line in (
+        "uiautomator dump",
+        "uiautomator dump /sdcard/x.xml",
+        "cmd statusbar expand",
+        "pm uninstall x",
+        "am start",
+        "monkey 500",
+    ):
+        result = shell.run(line)
+        assert result.returncode != 0, line
+        assert result.stderr.startswith(b"Error: "), line
+    assert b"Can't find service" in shell.run("dumpsys nothing").stderr

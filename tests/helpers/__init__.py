@@ -1,0 +1,1 @@
+"""What several tests share: fakes, tiny checkpoints, factories. No test imports another."""

@@ -1,0 +1,91 @@
+"""Run a program in two processes that train together.
+
+They fork from a process that has imported what training needs: the imports take longer than the tests.
+"""
+
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NoReturn
+
+COUNT = 2
+SECONDS = 300  # no run of a test takes so long
+
+
+def parent() -> ProcessPoolExecutor:
+    """The process to fork from."""
+    return ProcessPoolExecutor(1, get_context("spawn"), import_module, ("uivlm.training.train",))
+
+
+def begin(
+    parent: ProcessPoolExecutor, program: list[str], said: Path, environment: dict[str, str]
+) -> list[int]:
+    """Start both processes with the environment of a launcher; return their process ids.
+
+    `program` is `-m`, a module and its arguments, or a file and its arguments. Both write to the file `said`.
+    """
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
+    said.write_bytes(b"")
+    places = [environment | told | _place(str(rank)) for rank in range(COUNT)]
+    return [parent.submit(_fork, program, said, place).result() for place in places]
+
+
+def ended(parent: ProcessPoolExecutor, processes: list[int]) -> list[int]:
+    """Exit codes, -9 after SIGKILL. After SECONDS, as when one has failed alone, both are killed."""
+    waiting = parent.submit(_wait, processes)
+    if not wait([waiting], SECONDS).done:
+        kill(processes)
+    return waiting.result()
+
+
+def kill(processes: list[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):  # it has ended, and was waited for
+            os.kill(process, signal.SIGKILL)
+
+
+def _place(rank: str) -> dict[str, str]:
+    return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT)}
+
+
+def _wait(processes: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+
+
+def _fork(program: list[str], said: Path, environment: dict[str, str]) -> int:
+    return os.fork() or _work(program, said, environment)
+
+
+def _work(program: list[str], said: Path, environment: dict[str, str]) -> NoReturn:
+    code = 1
+    try:
+        file = os.open(said, os.O_WRONLY | os.O_APPEND)
+        for output in (1, 2):
+            os.dup2(file, output)
+        os.environ |= environment
+        match program:
+            case ["-m", module, *words]:
+                sys.argv = [module, *words]
+                runpy.run_module(module, run_name="__main__")
+            case [path, *words]:
+                sys.argv = [path, *words]
+                runpy.run_path(path, run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,15 @@
+"""The decision of an agent: one type for engine, agent, server, loop and trace."""
+
+from dataclasses import dataclass
+
+from uivlm.actions.action import Action, InvalidAction
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An action, or why the output is not one; the raw model output; confidences."""
+
+    action: Action | InvalidAction
+    text: str  # raw model output
+    confidence: float | None = None  # [0, 1]
+    action_type_confidence: float | None = None  # [0, 1], of the action's type alone

@@ -1,0 +1,1 @@
+"""The `uivlm` command, and the only place that composes rooms."""

@@ -1,0 +1,127 @@
+"""What a recipe costs: a recipe, GPUs and optionally data in; tables in the terminal out.
+
+Only configurations and a tokenizer are loaded. If a run does not fit, the error names the setting to change.
+"""
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from uivlm.episodes.dataset import PreparedData
+from uivlm.models.build import build
+from uivlm.models.cost import (
+    AITW_STEPS,
+    MAX_EPISODES,
+    TRAINED_SHARE,
+    TYPICAL_STEPS,
+    MemoryEstimate,
+    ModelShape,
+    SentenceSize,
+    estimate_memory,
+    hardware_flops,
+    prepare_and_measure,
+    sentence_sizes,
+    summarize_lengths,
+    typical_episode,
+)
+from uivlm.recipe import Recipe
+
+ASSUMED_MFU = 0.4  # share of a GPU's peak that training reaches: an assumption
+GB = 1e9
+
+
+def print_estimate(
+    recipe: Recipe, gpus: int, gpu_memory: str | None, tflops: float, data: Path | None, console: Console
+) -> None:
+    """Print tables. ValueError if a sentence is too long for the model or the GPU is too small."""
+    limit_gb = None if gpu_memory is None else parse_gigabytes(gpu_memory)
+    loaded = build(recipe, "meta")
+    episodes = (
+        [typical_episode()]
+        if data is None
+        else PreparedData.open(data).episodes("train", max_episodes=MAX_EPISODES)
+    )
+    sizes = sentence_sizes(recipe, loaded, episodes)
+    _, model = prepare_and_measure(loaded, recipe.train.seed)
+    longest = max((sentence for episode in sizes for sentence in episode), key=lambda size: size.num_tokens)
+    batch = [longest] * recipe.train.per_device_batch_size  # the longest sentence decides
+    console.print(_model_table(recipe, model, sizes, data))
+    stages = {zero: estimate_memory(recipe, model, batch, gpus, zero) for zero in (0, 1, 2, 3)}
+    console.print(_memory_table(recipe, stages, gpus))
+    console.print(_hours_table(recipe, model, sizes, gpus, tflops))
+    needed_gb = stages[recipe.distributed.zero_stage].total / GB
+    if limit_gb is not None and needed_gb > limit_gb:
+        raise ValueError(
+            f"--memory: got {gpu_memory}; about {needed_gb:.1f} GB are needed on each GPU. Try --set "
+            "model.quantize=nf4, a smaller train.per_device_batch_size or prompt.max_screens, or a higher "
+            "distributed.zero_stage on more GPUs"
+        )
+
+
+def parse_gigabytes(text: str) -> float:
+    """`80`, `80GB` and `80 GiB` in units of 10^9 bytes; ValueError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB)?", text.strip(), re.IGNORECASE)
+    if not match or not float(match[1]):
+        raise ValueError(f"--memory: got {text!r}; expected the memory of one GPU, such as 80GB")
+    return float(match[1]) * (2**30 / GB if (match[2] or "").lower() == "gib" else 1)
+
+
+def _model_table(
+    recipe: Recipe, model: ModelShape, sizes: list[list[SentenceSize]], data: Path | None
+) -> Table:
+    source = (
+        f"a typical episode of {TYPICAL_STEPS} steps" if data is None else f"{len(sizes)} episodes of {data}"
+    )
+    table = Table(title=f"{recipe.name}: {recipe.model.base_model}", show_header=False)
+    table.add_row("parameters", f"{model.num_parameters:,}")
+    table.add_row("trained", f"{model.num_trainable:,}")
+    lengths = summarize_lengths(sizes)
+    table.add_row(f"visual tokens per screen ({source})", f"{lengths.visual_tokens_per_screen:.0f}")
+    table.add_row("tokens per step, with its action", f"{lengths.tokens_per_step:.0f}")
+    table.add_row(
+        "tokens per episode: median, 95 %, maximum",
+        f"{lengths.median:,}, {lengths.p95:,}, {lengths.longest:,}",
+    )
+    table.add_row("longest sentence", f"{lengths.longest_sentence:,} tokens")
+    return table
+
+
+def _memory_table(recipe: Recipe, stages: dict[int, MemoryEstimate], gpus: int) -> Table:
+    batch_size, precision = recipe.train.per_device_batch_size, recipe.quantize or recipe.train.precision
+    table = Table(title=f"GB on each of {gpus} GPUs, batch size {batch_size}, {precision}")
+    for name in (
+        "distributed.zero_stage",
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "total, with CUDA",
+    ):
+        table.add_column(name, justify="right")
+    for zero, part in stages.items():
+        mark = " (the recipe)" if zero == recipe.distributed.zero_stage else ""
+        values = (part.weights, part.gradients, part.optimizer, part.activations, part.total)
+        table.add_row(f"{zero}{mark}", *(f"{value / GB:.1f}" for value in values))
+    return table
+
+
+def _hours_table(
+    recipe: Recipe, model: ModelShape, sizes: list[list[SentenceSize]], gpus: int, tflops: float
+) -> Table:
+    """GPU hours for AITW's train splits: their number of steps times the FLOPs of a step here."""
+    flops = sum(hardware_flops(model, size) for episode in sizes for size in episode)
+    steps = sum(size.num_screens for episode in sizes for size in episode)
+    peak = f"{100 * ASSUMED_MFU:.0f} % of {tflops:g} TFLOPS"
+    table = Table(title=f"{recipe.train.epochs:g} epochs of AITW: GPU hours at {peak}")
+    for name in ("train split", "steps", "PFLOP", "GPU hours", f"hours on {gpus}"):
+        table.add_column(name, justify="right")
+    for subset, recorded in {**AITW_STEPS, "all": sum(AITW_STEPS.values())}.items():
+        trained = recorded * TRAINED_SHARE
+        flop = flops / steps * trained * recipe.train.epochs
+        hours = flop / (tflops * 1e12 * ASSUMED_MFU) / 3600
+        table.add_row(
+            subset, f"{trained:,.0f}", f"{flop / 1e15:,.0f}", f"{hours:,.0f}", f"{hours / gpus:,.0f}"
+        )
+    return table

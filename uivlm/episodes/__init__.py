@@ -1,0 +1,1 @@
+"""Recorded and running episodes: as data, as sentences, as token ids, as Parquet rows."""

@@ -1,0 +1,162 @@
+"""Prepared data as a sequence of episodes: a folder in, episodes out, each read when it is indexed.
+
+The folder holds `meta.json` and Parquet shards with one row per step (`uivlm.episodes.rows`). All rows of
+an episode are adjacent in one shard, in order.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from uivlm.episodes.episode import Episode
+from uivlm.episodes.rows import DECODED_COLUMNS, FORMAT, ROW_GROUP_SIZE, VERSION, from_row
+
+META = "meta.json"
+PREPARE = "prepare the data with `python -m data_prep SOURCE OUT`"  # the remedy in errors
+_INDEX_COLUMNS = ["split", "subset", "episode_id", "t"]  # enough to find every episode
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRef:
+    """The location of an episode: `num_rows` rows of a shard, from `row` on."""
+
+    shard: str  # file name
+    row: int
+    num_rows: int
+    id: str
+    subset: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEpisodes(Sequence[Episode]):
+    """Episodes of prepared data, read on access. Holds no open file, so it is safe to pickle and to fork."""
+
+    folder: Path
+    refs: tuple[EpisodeRef, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> "PreparedEpisodes": ...
+    def __getitem__(self, index: int | slice) -> "Episode | PreparedEpisodes":
+        if isinstance(index, slice):
+            return PreparedEpisodes(self.folder, self.refs[index])
+        return self._read(self.refs[index], list(DECODED_COLUMNS))
+
+    def without_screens(self, index: int) -> Episode:
+        """The episode with empty screens, in a fraction of the time."""
+        return self._read(self.refs[index], [name for name in DECODED_COLUMNS if name != "image"])
+
+    def _read(self, ref: EpisodeRef, columns: list[str]) -> Episode:
+        rows = _read_rows(self.folder / ref.shard, ref.row, ref.num_rows, columns)
+        return Episode(ref.id, rows[0]["goal"], ref.subset, tuple(map(from_row, rows)))
+
+    def encoded_screens(self, index: int) -> list[bytes]:
+        """The screens of an episode as stored, JPEG or PNG."""
+        ref = self.refs[index]
+        rows = _read_rows(self.folder / ref.shard, ref.row, ref.num_rows, ["image"])
+        return [row["image"]["bytes"] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedData:
+    """A folder of prepared data: its `meta.json` and the locations of its episodes."""
+
+    folder: Path
+    meta: dict[str, Any]
+    refs: tuple[EpisodeRef, ...] = field(repr=False)
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str]) -> "PreparedData":
+        """Read `meta.json` and find the episodes, without reading screens. Raises ValueError."""
+        root = Path(folder)
+        meta = read_meta(root)
+        return PreparedData(
+            root, meta, tuple(ref for shard in meta["shards"] for ref in _episode_refs(root, shard))
+        )
+
+    def episodes(
+        self, split: str, subset: str | None = None, max_episodes: int | None = None
+    ) -> PreparedEpisodes:
+        """The episodes of a split (and subset), at most `max_episodes`, in the order of the data."""
+        if split not in self.meta["splits"]:
+            known = ", ".join(self.meta["splits"])
+            raise ValueError(f"the prepared data in {self.folder} has no split {split!r}: it has {known}")
+        if subset is not None and subset not in self.meta["subsets"]:
+            known = ", ".join(self.meta["subsets"])
+            raise ValueError(f"the prepared data in {self.folder} has no subset {subset!r}: it has {known}")
+        refs = tuple(ref for ref in self.refs if ref.split == split and subset in (None, ref.subset))
+        return PreparedEpisodes(self.folder, refs[:max_episodes])
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The `meta.json` of a folder of prepared data. Raises ValueError for another format or version."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder} of prepared data: {PREPARE}")
+    try:
+        meta = json.loads((folder / META).read_text("utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is not prepared data, it has no {META}: {PREPARE}") from None
+    except ValueError as error:
+        raise ValueError(f"{folder / META} is not JSON ({error}): prepare the data again") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise ValueError(f"{folder / META} does not describe {FORMAT}: {PREPARE}")
+    if meta.get("version") != VERSION:
+        raise ValueError(
+            f"{folder / META}: got version {meta.get('version')}; expected {VERSION}, the prepared data of "
+            "release 0.2 with the columns action_text and element_ui_types. Prepare the data again"
+        )
+    return meta
+
+
+def _episode_refs(folder: Path, shard: dict[str, Any]) -> list[EpisodeRef]:
+    path = folder / str(shard["file"])
+    if not path.is_file():
+        raise ValueError(f"{path} is named in {META} but missing: prepare the data again")
+    with _open_file(path) as file:
+        columns = file.read(_INDEX_COLUMNS).to_pydict()
+    t = columns["t"]
+    if len(t) != shard["steps"]:
+        raise ValueError(
+            f"{path}: got {len(t)} steps; expected {shard['steps']}, as in {META}. Prepare the data again"
+        )
+    starts = [row for row, step in enumerate(t) if step == 0]
+    ends = [*starts[1:], len(t)]
+    ids, subsets, splits = columns["episode_id"], columns["subset"], columns["split"]
+    return [
+        EpisodeRef(path.name, start, end - start, ids[start], subsets[start], splits[start])
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _read_rows(path: Path, first_row: int, num_rows: int, columns: list[str]) -> list[dict[str, Any]]:
+    file = _open_cached(path, os.getpid(), path.stat().st_mtime_ns)
+    groups = range(first_row // ROW_GROUP_SIZE, (first_row + num_rows - 1) // ROW_GROUP_SIZE + 1)
+    table = file.read_row_groups(groups, columns=[*columns, "goal"], use_threads=False)
+    rows: list[dict[str, Any]] = table.slice(first_row - groups[0] * ROW_GROUP_SIZE, num_rows).to_pylist()
+    return rows
+
+
+@lru_cache(maxsize=16)
+def _open_cached(path: Path, pid: int, mtime_ns: int) -> pq.ParquetFile:
+    """An open shard of this process: a forked child opens its own, and a replaced file is opened again."""
+    return _open_file(path)
+
+
+def _open_file(path: Path) -> pq.ParquetFile:
+    """Open without Arrow's read-ahead threads: with many small row groups they make reading slower."""
+    try:
+        return pq.ParquetFile(path, pre_buffer=False)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is damaged ({error}): prepare the data again") from None

@@ -1,0 +1,95 @@
+"""A sentence as token ids, labels, action types and pixels, for one model's processor.
+
+Each piece is encoded alone. Its ids, labels and action types are appended together, so they cannot drift
+apart. A prompt is therefore, token by token, a prefix of its training sentence.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uivlm.actions.text import ACTION_TYPES, action_type
+from uivlm.episodes.sentence import ScreenPiece, Sentence
+
+IGNORE = -100  # label of a token without loss, as in torch's cross-entropy
+
+
+class Processor(Protocol):
+    """A model's tokenizer and image processor.
+
+    Text never encodes to control tokens: only `bos_ids`, `eos_id` and `image_token_ids` yield them.
+    """
+
+    bos_ids: tuple[int, ...]  # ids before every sentence
+    eos_id: int  # id that ends an action
+    image_token_id: int  # id that is replaced by a visual token
+    pad_id: int  # id that pads short rows; the attention mask hides it
+    max_length: int  # maximum number of tokens of a sentence
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
+
+    def is_text_token(self, token: int) -> bool: ...
+
+    def image_token_ids(self, piece: ScreenPiece) -> list[int]:
+        """Ids of one screen, with one `image_token_id` for each of its visual tokens."""
+
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
+        """The screen as the model's vision encoder takes it: [3, h, w]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """One encoded sentence. T tokens, S visual tokens of a screen."""
+
+    input_ids: NDArray[np.int64]  # [T]
+    labels: NDArray[np.int64]  # [T]: IGNORE or the token's own id
+    action_types: NDArray[np.int64]  # [trained tokens]: index into ACTION_TYPES of the token's action
+    num_visual_tokens: tuple[int, ...]  # S of each screen
+    pixels: tuple[NDArray[np.float32], ...] = ()  # [3, h, w] of each screen; empty if not requested
+    features: tuple[NDArray[np.float32], ...] = ()  # cached, instead of pixels: [S, vision encoder's width]
+    first_window: bool = True  # is it the first window of its episode?
+
+
+def encode(
+    sentence: Sentence,
+    processor: Processor,
+    with_pixels: bool = True,
+    image_token_ids: Iterable[list[int]] | None = None,
+) -> Example:
+    """The example of a sentence.
+
+    `image_token_ids`: the ids of its screens in order, if they are known already.
+    """
+    known_ids = None if image_token_ids is None else iter(image_token_ids)
+    ids = list(processor.bos_ids)
+    labels = [IGNORE] * len(ids)
+    action_types: list[int] = []
+    num_visual_tokens, pixels = [], []
+    for piece in sentence:
+        if isinstance(piece, ScreenPiece):
+            new = processor.image_token_ids(piece) if known_ids is None else next(known_ids)
+            num_visual_tokens.append(new.count(processor.image_token_id))
+            if with_pixels:
+                pixels.append(processor.pixel_values(piece))
+            ids += new
+            labels += [IGNORE] * len(new)
+            continue
+        new = processor.encode(piece.text)
+        if piece.action is not None:
+            new = [*new, processor.eos_id]
+        ids += new
+        labels += new if piece.trained else [IGNORE] * len(new)
+        if piece.trained and piece.action is not None:
+            action_types += [ACTION_TYPES.index(action_type(piece.action))] * len(new)
+    return Example(
+        np.array(ids, np.int64),
+        np.array(labels, np.int64),
+        np.array(action_types, np.int64),
+        tuple(num_visual_tokens),
+        tuple(pixels),
+    )

@@ -1,0 +1,124 @@
+"""One recorded step as one row of Parquet: the schema, its encoder, its decoder and the codec of screens.
+
+A row keeps AITW's exact floats: they decide training and evaluation. The column `action_text` is for
+people and for the hub's viewer. Training never reads it, because each recipe renders actions with its own
+number of bins.
+"""
+
+import io
+import json
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image
+
+from uivlm.actions.aitw import AitwFields, from_aitw
+from uivlm.episodes.episode import Annotations, Screen, Step
+
+FORMAT = "uivlm prepared data"
+VERSION = 2
+ROW_GROUP_SIZE = 16  # rows; large groups make random reads many times slower
+JPEG_MAGIC = b"\xff\xd8"
+
+ImageFormat = Literal["jpeg", "png"]
+
+_IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # the `datasets` Image feature
+_FEATURES = {"info": {"features": {"image": {"_type": "Image"}}}}
+
+STEP_COLUMNS = pa.schema([  # known from one recorded step alone
+    ("subset", pa.string()),
+    ("episode_id", pa.string()),
+    ("step_id", pa.int64()),  # as recorded; differs from `t` where recorded steps are missing
+    ("episode_length", pa.int64()),  # number of steps, as recorded
+    ("goal", pa.string()),
+    ("image", _IMAGE_TYPE),
+    ("height", pa.int32()),  # pixels
+    ("width", pa.int32()),
+    ("action_text", pa.string()),  # with the number of bins in meta.json
+    ("action_type", pa.int32()),  # AITW's enum
+    ("touch_y", pa.float32()),  # fractions of the screen; -1 without a gesture
+    ("touch_x", pa.float32()),
+    ("lift_y", pa.float32()),
+    ("lift_x", pa.float32()),
+    ("text", pa.string()),  # typed text
+    ("element_boxes", pa.list_(pa.float32())),  # flat (y, x, height, width), fractions
+    ("element_texts", pa.list_(pa.string())),
+    ("element_ui_types", pa.list_(pa.string())),
+    ("device_type", pa.string()),
+    ("activity", pa.string()),
+    ("android_api_level", pa.int32()),
+])  # fmt: skip
+EPISODE_COLUMNS = pa.schema(
+    [("split", pa.string()), ("t", pa.int32())]
+)  # of the whole episode: t counts from 0
+SCHEMA = pa.schema([*EPISODE_COLUMNS, *STEP_COLUMNS], {b"huggingface": json.dumps(_FEATURES).encode()})
+
+NO_PIXELS = np.empty((0, 0, 3), np.uint8)
+DECODED_COLUMNS = (
+    "image", "action_type", "touch_y", "touch_x", "lift_y", "lift_x", "text",
+    "element_boxes", "element_texts", "element_ui_types",
+)  # fmt: skip
+
+
+def to_row(
+    aitw: AitwFields,
+    action_text: str,
+    pixels: NDArray[np.uint8],
+    annotations: Annotations,
+    image_format: ImageFormat = "jpeg",
+    jpeg_quality: int = 90,
+) -> dict[str, Any]:
+    """The columns of a step's screen and action. `from_row` returns the step again."""
+    action_type, touch, lift, text = aitw
+    image = encode_image(pixels, image_format, jpeg_quality)
+    return {
+        "image": {"bytes": image, "path": None},
+        "height": pixels.shape[0],
+        "width": pixels.shape[1],
+        "action_text": action_text,
+        "action_type": action_type,
+        "touch_y": touch[0],
+        "touch_x": touch[1],
+        "lift_y": lift[0],
+        "lift_x": lift[1],
+        "text": text,
+        "element_boxes": annotations.boxes,
+        "element_texts": annotations.texts,
+        "element_ui_types": annotations.ui_types,
+    }
+
+
+def from_row(row: dict[str, Any]) -> Step:
+    """The step of a row: its action from the exact floats, its screen decoded or, without an image, empty."""
+    annotations = Annotations(row["element_boxes"], row["element_texts"], row["element_ui_types"])
+    touch, lift = (row["touch_y"], row["touch_x"]), (row["lift_y"], row["lift_x"])
+    action = from_aitw(row["action_type"], touch, lift, row["text"])
+    pixels = decode_image(row["image"]["bytes"]) if "image" in row else NO_PIXELS
+    return Step(Screen(pixels, annotations.elements), action)
+
+
+def encode_image(pixels: NDArray[np.uint8], image_format: ImageFormat, jpeg_quality: int = 90) -> bytes:
+    """A screen as `jpeg` (quality 1 to 100, full color resolution) or `png` (lossless)."""
+    match image_format:
+        case "jpeg":
+            encoded = simplejpeg.encode_jpeg(
+                np.ascontiguousarray(pixels), jpeg_quality, colorsubsampling="444"
+            )
+            return bytes(encoded)
+        case "png":
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+            return file.getvalue()
+        case _:
+            raise ValueError(f"image_format: got {image_format!r}; expected jpeg or png")
+
+
+def decode_image(data: bytes) -> NDArray[np.uint8]:
+    """Pixels uint8 [H, W, 3] of an encoded screen."""
+    if data.startswith(JPEG_MAGIC):
+        return np.asarray(simplejpeg.decode_jpeg(data), np.uint8)
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"), np.uint8)

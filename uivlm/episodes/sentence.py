@@ -1,0 +1,143 @@
+"""Episodes as sentences: text and screens in the order in which they happened.
+
+    goal, screen, action, screen, action, ...            (UI-VLM, section on training: complete trajectories)
+
+A prompt is a training sentence cut before the action. The same code builds both.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from uivlm.actions.action import Action
+from uivlm.actions.text import ActionText
+from uivlm.episodes.episode import Episode, History, Screen, Step
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    text: str
+    trained: bool = False  # does the loss count these tokens?
+    action: Action | None = None  # the action that `text` renders; the model's end token follows it
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenPiece:
+    """A screen and its age in steps.
+
+    The age counts back from the first step that the window trains, not from the newest screen. So a prompt
+    remains a prefix of its training sentence, and the age of a screen does not change within a window.
+    """
+
+    screen: Screen
+    age: int = 0
+
+
+Sentence = tuple[TextPiece | ScreenPiece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedStep:
+    """A step and the text of its action."""
+
+    screen: Screen
+    action: Action
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of an episode that one sentence shows: past actions as text, `steps` with their screens."""
+
+    goal: str
+    past_actions: tuple[str, ...]  # texts of the actions before `steps`, oldest first
+    steps: tuple[RenderedStep, ...]
+    first_trained: int = 0  # index into `steps`: the window before trains the earlier actions
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFormat:
+    """How episodes become sentences.
+
+    A checkpoint keeps it: a model reads only the format it was trained on.
+    """
+
+    num_bins: int = 100  # bins of a coordinate
+    max_screens: int = 8  # maximum number of screens in a sentence
+    max_past_actions: int = 8  # maximum number of earlier actions given as text
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("num_bins", 2), ("max_screens", 1), ("max_past_actions", 0)):
+            if (value := getattr(self, name)) < minimum:
+                raise ValueError(f"prompt.{name}: got {value}; expected at least {minimum}")
+
+    @property
+    def action_text(self) -> ActionText:
+        return ActionText(self.num_bins)
+
+    def window_start(self, t: int) -> int:
+        """The first step whose screen is shown at step `t`.
+
+        It depends on t alone and advances by half a window. Between two advances each prompt extends the
+        previous one, so a prefix cache stays valid, and training uses the same windows.
+        """
+        if t < self.max_screens:
+            return 0
+        stride = max(1, self.max_screens // 2)
+        return ((t - self.max_screens) // stride + 1) * stride
+
+    def windows(self, episode: Episode) -> Iterator[Window]:
+        """Windows that train each action of the episode exactly once."""
+        steps = self._render(episode.steps)
+        for start, t, end in self.spans(len(steps)):
+            yield Window(episode.goal, self._recent(steps[:start]), steps[start:end], t - start)
+
+    def spans(self, num_steps: int) -> Iterator[tuple[int, int, int]]:
+        """The windows of an episode of `num_steps`: first step shown, first step trained, end (exclusive)."""
+        t = 0
+        while t < num_steps:
+            start, end = self.window_start(t), t
+            while end < num_steps and self.window_start(end) == start:
+                end += 1
+            yield start, t, end
+            t = end
+
+    def sentence(self, window: Window) -> Sentence:
+        """The training sentence of a window. Every action from `first_trained` on is trained."""
+        pieces = self._header(window.goal, window.past_actions)
+        for i, step in enumerate(window.steps):
+            pieces += self._screen_pieces(step.screen, window.first_trained - i)
+            pieces.append(TextPiece(step.text, i >= window.first_trained, step.action))
+        return tuple(pieces)
+
+    def prompt(self, history: History) -> Sentence:
+        """What the model reads before it acts on `history.screen`."""
+        t = len(history.steps)
+        start = self.window_start(t)
+        steps = self._render(history.steps)
+        pieces = self._header(history.goal, self._recent(steps[:start]))
+        first_trained = self._first_trained_step(start)
+        for i, step in enumerate(steps[start:], start):
+            pieces += self._screen_pieces(step.screen, first_trained - i)
+            pieces.append(TextPiece(step.text, action=step.action))
+        pieces += self._screen_pieces(history.screen, first_trained - t)
+        return tuple(pieces)
+
+    def _first_trained_step(self, start: int) -> int:
+        """The smallest t for which `window_start(t)` is `start`."""
+        return start + self.max_screens - max(1, self.max_screens // 2) if start else 0
+
+    def _render(self, steps: Sequence[Step]) -> tuple[RenderedStep, ...]:
+        text = self.action_text
+        return tuple(RenderedStep(step.screen, step.action, text.format(step.action)) for step in steps)
+
+    def _recent(self, steps: Sequence[RenderedStep]) -> tuple[str, ...]:
+        return tuple(step.text for step in steps[max(0, len(steps) - self.max_past_actions) :])
+
+    def _header(self, goal: str, past_actions: tuple[str, ...]) -> list[TextPiece | ScreenPiece]:
+        pieces: list[TextPiece | ScreenPiece] = [TextPiece(f"{goal}\n")]
+        if past_actions:
+            pieces.append(TextPiece("".join(f"{text}\n" for text in past_actions)))
+        return pieces
+
+    def _screen_pieces(self, screen: Screen, age: int) -> list[TextPiece | ScreenPiece]:
+        return [ScreenPiece(screen, max(0, age)), TextPiece("\n")]

@@ -1,0 +1,101 @@
+"""Shared by all engines: builds the prompt, consumes generated tokens one at a time, and parses the text at
+the end.
+
+In: a History, then the tokens that a model chose. Out: the tokens to run next, then a Decision.
+"""
+
+from dataclasses import dataclass, field
+
+from uivlm.actions.action import InvalidAction
+from uivlm.actions.decision import Decision
+from uivlm.actions.text import TEXT_PREFIX, ActionText
+from uivlm.actions.text_prefix import action_type_is_determined, complete_action
+from uivlm.episodes.encode import Example, Processor, encode
+from uivlm.episodes.episode import History, HistoryError
+from uivlm.episodes.sentence import PromptFormat, Sentence
+from uivlm.inference.constrained import ActionConstraint
+
+MAX_NEW_TOKENS = 128  # of one decision; only typed text comes near
+
+
+@dataclass(slots=True)
+class GenerationState:
+    """One sequence during generation."""
+
+    max_new_tokens: int
+    token_ids: list[int] = field(default_factory=list)
+    probability: float = 1.0  # of all chosen tokens, the end token among them
+    type_probability: float = 1.0  # of the tokens that chose the action type
+    stop_reason: str | None = None  # None: continues; "": ended; else why the text is not an action
+
+
+def build_prompt(
+    history: History, prompt_format: PromptFormat, processor: Processor
+) -> tuple[Sentence, Example]:
+    """The prompt and its ids. HistoryError if the history has none."""
+    try:
+        sentence = prompt_format.prompt(history)
+        example = encode(sentence, processor, with_pixels=False)
+    except ValueError as error:  # a past action without text, a screen of unsupported size
+        raise HistoryError(str(error)) from error
+    if len(example.input_ids) >= processor.max_length:
+        raise HistoryError(
+            f"the prompt has {len(example.input_ids)} tokens, the model reads {processor.max_length}: "
+            "use a checkpoint with a lower prompt.max_screens"
+        )
+    return sentence, example
+
+
+def append_token(
+    state: GenerationState,
+    token_id: int,
+    probability: float,
+    processor: Processor,
+    constraint: ActionConstraint | None,
+) -> list[int]:
+    """Append the chosen token and those that it forces.
+
+    Returns the tokens to run next; none once it has stopped.
+    """
+    if token_id == processor.eos_id:
+        _update_probability(state, probability, processor)
+        state.stop_reason = ""
+        return []
+    if len(state.token_ids) >= state.max_new_tokens:
+        state.stop_reason = f"no end within {state.max_new_tokens} tokens"
+        return []
+    _update_probability(state, probability, processor)
+    state.token_ids.append(token_id)
+    if not processor.is_text_token(
+        token_id
+    ):  # not an action any more; a placeholder could not even be embedded
+        state.stop_reason = "a control token within the text"
+        return []
+    if constraint is None:
+        return [token_id]
+    forced, ended = constraint.forced_tokens(state.token_ids)
+    if len(state.token_ids) + len(forced) > state.max_new_tokens:
+        state.stop_reason = f"no end within {state.max_new_tokens} tokens"
+        return []
+    state.token_ids += forced
+    if ended:  # only the end token may follow
+        state.stop_reason = ""
+        return []
+    return [token_id, *forced]
+
+
+def _update_probability(state: GenerationState, probability: float, processor: Processor) -> None:
+    state.probability *= probability
+    if not action_type_is_determined(processor.decode(state.token_ids)):
+        state.type_probability *= probability
+
+
+def finish(
+    state: GenerationState, processor: Processor, action_text: ActionText, constrained: bool
+) -> Decision:
+    """Parse the generated text. Constrained decoding closes a typed text that reached the limit."""
+    text, reason = processor.decode(state.token_ids), state.stop_reason
+    if reason and constrained and text.startswith(TEXT_PREFIX):
+        text, reason = complete_action(text, action_text), ""
+    action = InvalidAction(text, reason) if reason else action_text.parse(text)
+    return Decision(action, text, state.probability, state.type_probability)

@@ -1,0 +1,205 @@
+"""The native engine: greedy decoding with torch, batched, with cached prefixes.
+
+In: one or more histories. Out: a Decision for each. A constrained engine writes only actions: it takes the
+most probable allowed token, skips the forward pass for forced tokens, and closes a typed text that reaches
+the limit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from uivlm.actions.decision import Decision
+from uivlm.episodes.episode import History
+from uivlm.episodes.sentence import ScreenPiece
+from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.decoding import MAX_NEW_TOKENS, GenerationState, append_token, build_prompt, finish
+from uivlm.inference.load import LoadedCheckpoint
+from uivlm.inference.prefix_cache import (
+    MAX_CACHED_SCREENS,
+    BatchDecoder,
+    CachedPrefix,
+    CacheKey,
+    ImageFeatureCache,
+    PrefixCache,
+    screen_key,
+)
+from uivlm.inference.top_k import search_top_k
+
+MAX_CACHED_PREFIXES = 2  # by default
+
+
+class Engine(Protocol):
+    """Computes decisions. Stateless to its caller: its caches change the cost only.
+
+    The confidence of a decision is the product of the probabilities of all chosen tokens, the end token among
+    them. `action_type_confidence` has the tokens up to the action type only, so that confidence /
+    action_type_confidence is the confidence of the location or text.
+    """
+
+    def predict_batch(self, histories: Sequence[History]) -> list[Decision]:
+        """One decision for each history, in one batch. Thread-safe."""
+
+    def reset_cache(self) -> None:
+        """Afterwards results are bit-equal to those of a new engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    token_ids: list[int]
+    keys: list[CacheKey]  # one for each token
+    screens: list[
+        tuple[ScreenPiece, bytes, int, int]
+    ]  # piece, key, index of its first and of its last visual token
+
+
+class TorchEngine:
+    """Stateless to its caller: its caches change the cost only. Thread-safe."""
+
+    def __init__(
+        self,
+        checkpoint: LoadedCheckpoint,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        use_cache: bool = True,
+        max_cached_prefixes: int = MAX_CACHED_PREFIXES,
+        constrained: bool = False,  # to text that is an action
+    ) -> None:
+        self.checkpoint, self.max_new_tokens = checkpoint, max_new_tokens
+        action_text = checkpoint.prompt_format.action_text
+        self.constraint = ActionConstraint(checkpoint.processor, action_text) if constrained else None
+        self.lock = Lock()
+        prefixes = max_cached_prefixes if checkpoint.supports_prefix_cache else 0
+        self.cache_sizes = (MAX_CACHED_SCREENS, prefixes) if use_cache else (0, 0)
+        self.reset_cache()
+
+    def reset_cache(self) -> None:
+        """Afterwards results are bit-equal to those of a new engine.
+
+        (Sums depend on what is computed together.)
+        """
+        max_screens, max_prefixes = self.cache_sizes
+        with self.lock:
+            self.feature_cache = ImageFeatureCache(
+                self.checkpoint.model, self.checkpoint.processor, max_screens
+            )
+            self.prefix_cache = PrefixCache(max_prefixes)
+
+    def predict(self, history: History) -> Decision:
+        return self.predict_batch([history])[0]
+
+    def predict_batch(self, histories: Sequence[History]) -> list[Decision]:
+        """One decision for each history, in one batch."""
+        if not self.checkpoint.supports_prefix_cache and len(histories) > 1:
+            return [
+                self.predict(history) for history in histories
+            ]  # such a model takes rows of one length only
+        action_text, constrained = self.checkpoint.prompt_format.action_text, self.constraint is not None
+        with self.lock, torch.inference_mode():
+            return [
+                finish(state, self.checkpoint.processor, action_text, constrained)
+                for state in self._generate(histories)
+            ]
+
+    def top_k(self, history: History, k: int) -> list[Decision]:
+        """At most `k` decisions of a constrained engine, in order of decreasing confidence.
+
+        There are fewer if the others are less probable than one in a million, longer than the limit, or typed
+        texts whose search takes too long.
+        """
+        if self.constraint is None:
+            raise ValueError("top_k needs an engine with constrained=True")
+        processor, action_text = self.checkpoint.processor, self.checkpoint.prompt_format.action_text
+        with self.lock, torch.inference_mode():
+            prompt = self._build_prompt(history)
+            decoder, logits = self._prefill([prompt])
+            self._store_prefixes(decoder)
+            next_probs = partial(self._next_probs, decoder.cached_prefixes()[0])
+            probs = logits[0].float().softmax(-1)
+            max_new_tokens = self._max_new_tokens(prompt)
+            candidates = list(search_top_k(self.constraint, next_probs, probs, k, max_new_tokens))
+        texts = [processor.decode(candidate.token_ids) for candidate in candidates]
+        return [
+            Decision(action_text.parse(text), text, candidate.probability, candidate.type_probability)
+            for text, candidate in zip(texts, candidates, strict=True)
+        ]
+
+    def _next_probs(self, prefix: CachedPrefix, token_ids: list[int]) -> Tensor:
+        """Probabilities [V] of the token after these.
+
+        Each call starts at the prompt: keys and values of one prompt are in memory, not those of each prefix.
+        """
+        decoder = BatchDecoder(self.checkpoint.model, self.checkpoint.processor.pad_id, [prefix])
+        return decoder.step([token_ids], [token_ids], None)[0].float().softmax(-1)
+
+    def _max_new_tokens(self, prompt: _Prompt) -> int:
+        return min(self.max_new_tokens, self.checkpoint.processor.max_length - len(prompt.token_ids))
+
+    def _generate(self, histories: Sequence[History]) -> list[GenerationState]:
+        prompts = [self._build_prompt(history) for history in histories]
+        decoder, logits = self._prefill(prompts)
+        states = [GenerationState(self._max_new_tokens(prompt)) for prompt in prompts]
+        while True:
+            probs = logits.float().softmax(-1)
+            rows = [self._step(state, row) for state, row in zip(states, probs, strict=True)]
+            if not any(rows):
+                break
+            logits = decoder.step(rows, rows, None)
+        self._store_prefixes(decoder)
+        return states
+
+    def _step(self, state: GenerationState, probs: Tensor) -> list[int]:
+        """Choose the next token. Returns the tokens to run next; none once the sequence has stopped."""
+        if state.stop_reason is not None:
+            return []
+        token = (
+            int(probs.argmax())
+            if self.constraint is None
+            else self.constraint.best_token(state.token_ids, probs)
+        )
+        return append_token(state, token, float(probs[token]), self.checkpoint.processor, self.constraint)
+
+    def _build_prompt(self, history: History) -> _Prompt:
+        processor = self.checkpoint.processor
+        sentence, example = build_prompt(history, self.checkpoint.prompt_format, processor)
+        token_ids = example.input_ids.tolist()
+        keys: list[CacheKey] = list(token_ids)
+        placeholders = iter([i for i, token in enumerate(token_ids) if token == processor.image_token_id])
+        pieces = [piece for piece in sentence if isinstance(piece, ScreenPiece)]
+        screens = []
+        for piece, num_tokens in zip(pieces, example.num_visual_tokens, strict=True):
+            key = screen_key(piece, num_tokens)
+            indices = [next(placeholders) for _ in range(num_tokens)]
+            for i in indices:
+                keys[i] = key
+            screens.append((piece, key, indices[0], indices[-1]))
+        return _Prompt(token_ids, keys, screens)
+
+    def _prefill(self, prompts: Sequence[_Prompt]) -> tuple[BatchDecoder, Tensor]:
+        """Run the part of each prompt that is not cached. Logits [B, V] of the first new token."""
+        prefixes, new_screens = [], []
+        for prompt in prompts:
+            prefix = self.prefix_cache.match_prefix(prompt.keys[:-1])  # at least one token must be run
+            shared = len(prefix.keys)
+            # a screen is run as a whole
+            shared = next((first for _, _, first, last in prompt.screens if first < shared <= last), shared)
+            prefixes.append(prefix.truncate(shared))
+            new_screens += [(piece, key) for piece, key, first, _ in prompt.screens if first >= shared]
+        features = None
+        if new_screens:
+            pieces, screen_keys = zip(*new_screens, strict=True)
+            features = torch.cat(self.feature_cache.get(pieces, screen_keys))[None]
+        decoder = BatchDecoder(self.checkpoint.model, self.checkpoint.processor.pad_id, prefixes)
+        lengths = [len(prefix.keys) for prefix in prefixes]
+        token_ids = [prompt.token_ids[n:] for prompt, n in zip(prompts, lengths, strict=True)]
+        keys = [prompt.keys[n:] for prompt, n in zip(prompts, lengths, strict=True)]
+        return decoder, decoder.step(token_ids, keys, features)
+
+    def _store_prefixes(self, decoder: BatchDecoder) -> None:
+        if self.prefix_cache.max_prefixes:
+            for prefix in decoder.cached_prefixes():
+                self.prefix_cache.add(prefix)

@@ -1,0 +1,186 @@
+"""vLLM as an engine for checkpoints of Qwen2-VL and later: paged KV cache, prefix caching, several adapters.
+
+In: checkpoints of one base, then histories. Out: a Decision for each, constrained to actions as in the native
+engine. Screens are resized here, so that both engines see the same visual tokens. The base is read
+unquantized: adapters of a quantized base are added to weights that differ a little from those they were
+trained on.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+from PIL import Image
+
+from uivlm.actions.decision import Decision
+from uivlm.episodes.episode import History
+from uivlm.episodes.sentence import PromptFormat, ScreenPiece
+from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.decoding import MAX_NEW_TOKENS, GenerationState, append_token, build_prompt, finish
+from uivlm.inference.load import read_shared_base_recipes
+from uivlm.models.adapters import FULL_DIR
+from uivlm.models.build import prompt_format
+from uivlm.models.qwen_hf import files
+from uivlm.models.qwen_hf.load import visual_token_budget
+from uivlm.models.qwen_hf.processor import QwenHFProcessor, resize
+from uivlm.recipe import QwenHFArgs, Recipe
+
+SUPPORTED_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values of vLLM's max_lora_rank
+# by name, since vLLM's own processes import it
+LOGITS_PROCESSOR = "uivlm.inference.vllm_logits_processor:ActionLogitsProcessor"
+CONFIG_KEY = "uivlm"  # of vLLM's additional_config: what the logits processor needs
+
+
+@dataclass(frozen=True, slots=True)
+class VllmEngine:
+    """Several engines share one `llm` and take turns by `lock`."""
+
+    llm: Any  # vllm.LLM
+    lock: Lock
+    processor: QwenHFProcessor
+    prompt_format: PromptFormat
+    constraint: ActionConstraint
+    lora_request: Any  # vLLM's LoRARequest; None: the base's own weights
+
+    def predict_batch(self, histories: Sequence[History]) -> list[Decision]:
+        """One decision for each history, in one batch."""
+        prompts, lengths = zip(*map(self._build_prompt, histories), strict=True)
+        limits = [min(MAX_NEW_TOKENS, self.processor.max_length - length) for length in lengths]
+        params = [_sampling_params(limit, self.processor.eos_id) for limit in limits]
+        with self.lock:
+            outputs = self.llm.generate(list(prompts), params, use_tqdm=False, lora_request=self.lora_request)
+        actual = [len(output.prompt_token_ids) for output in outputs]
+        if actual != list(lengths):
+            raise RuntimeError(f"vLLM read prompts of {actual} tokens; expected {list(lengths)}")
+        return [
+            self._to_decision(output.outputs[0], limit) for output, limit in zip(outputs, limits, strict=True)
+        ]
+
+    def reset_cache(self) -> None:
+        with self.lock:
+            self.llm.reset_prefix_cache()
+
+    def _build_prompt(self, history: History) -> tuple[dict[str, Any], int]:
+        """The prompt in vLLM's form, with one placeholder for each screen, and its number of tokens in the
+        model.
+        """
+        sentence, example = build_prompt(history, self.prompt_format, self.processor)
+        ids: list[int] = example.input_ids.tolist()
+        placeholder = self.processor.image_token_id
+        short = [token for i, token in enumerate(ids) if token != placeholder or ids[i - 1] != placeholder]
+        screens = [
+            Image.fromarray(resize(piece.screen.pixels, *self.processor.image_size(piece)))
+            for piece in sentence
+            if isinstance(piece, ScreenPiece)
+        ]
+        return {"prompt_token_ids": short, "multi_modal_data": {"image": screens}}, len(ids)
+
+    def _to_decision(self, output: Any, max_new_tokens: int) -> Decision:
+        state, num_consumed = GenerationState(max_new_tokens), 0
+        for i, token in enumerate(output.token_ids):
+            if state.stop_reason is not None:
+                break
+            if i < num_consumed:  # it was forced
+                continue
+            probability = math.exp(output.logprobs[i][token].logprob)
+            append_token(state, token, probability, self.processor, self.constraint)
+            num_consumed = len(state.token_ids)
+        if state.stop_reason is None:
+            state.stop_reason = f"no end within {max_new_tokens} tokens"
+        return finish(state, self.processor, self.prompt_format.action_text, constrained=True)
+
+
+def load_vllm_engines(folders: Sequence[Path]) -> dict[str, VllmEngine]:
+    """An engine of each checkpoint, by the name of its folder. Their base is in memory once.
+
+    ValueError if vLLM is not installed or does not support such a model.
+    """
+    if find_spec("vllm") is None:
+        raise ValueError(
+            "--backend vllm: vLLM is not installed. pip install 'uivlm[vllm]', or use --backend native"
+        )
+    checkpoints = read_shared_base_recipes(folders)
+    recipe = checkpoints[0]
+    if not isinstance(recipe.model, QwenHFArgs):
+        raise ValueError(
+            f"--backend vllm: got a {recipe.model.type} checkpoint, {folders[0]}; expected Qwen2-VL or "
+            "later. "
+            "Use --backend native"
+        )
+    base = files.find_or_download(
+        folders[0] / FULL_DIR if recipe.model.lora is None else recipe.model.base_model
+    )
+    processor = files.load_processor(base, visual_token_budget(recipe.model))
+    ranks = [checkpoint.model.lora.r for checkpoint in checkpoints if checkpoint.model.lora is not None]
+    llm, lock = _create_llm(base, recipe, recipe.model, processor, ranks), Lock()
+    processor.max_length = min(processor.max_length, llm.model_config.max_model_len)
+    format_ = prompt_format(recipe)
+    constraint = ActionConstraint(processor, format_.action_text)
+    return {
+        folder.resolve().name: VllmEngine(
+            llm, lock, processor, format_, constraint, _lora_request(folder, i) if ranks else None
+        )
+        for i, folder in enumerate(folders, 1)
+    }
+
+
+def _create_llm(
+    base: Path,
+    recipe: Recipe,
+    args: QwenHFArgs,
+    processor: QwenHFProcessor,
+    lora_ranks: Sequence[int],
+) -> Any:
+    token_pixels = processor.factor**2  # of a visual token; vLLM then resizes no screen again
+    adapters: dict[str, Any] = {}
+    if lora_ranks:
+        adapters = {
+            "enable_lora": True,
+            "max_loras": len(lora_ranks),
+            "max_lora_rank": _max_lora_rank(max(lora_ranks)),
+        }
+    return import_module("vllm").LLM(
+        model=str(base),
+        dtype=recipe.train.precision,
+        max_model_len=-1,  # the model's own, or what fits into memory
+        seed=0,
+        enable_prefix_caching=True,
+        enforce_eager=not torch.cuda.is_available(),  # CUDA graphs pay on a GPU only
+        limit_mm_per_prompt={"image": recipe.prompt.max_screens, "video": 0},
+        mm_processor_kwargs={
+            "size": {"shortest_edge": token_pixels, "longest_edge": args.max_visual_tokens * token_pixels}
+        },
+        logits_processors=[LOGITS_PROCESSOR],
+        additional_config={CONFIG_KEY: {"base_model": str(base), "num_bins": recipe.prompt.num_bins}},
+        **adapters,
+    )
+
+
+def _max_lora_rank(rank: int) -> int:
+    """The smallest supported rank that is not below `rank`."""
+    supported = next((limit for limit in SUPPORTED_LORA_RANKS if limit >= rank), None)
+    if supported is None:
+        raise ValueError(
+            f"model.lora.r: got {rank}; vLLM supports at most {SUPPORTED_LORA_RANKS[-1]}. "
+            "`uivlm merge` adds the adapters to the base"
+        )
+    return supported
+
+
+def _lora_request(folder: Path, lora_id: int) -> Any:
+    request = import_module("vllm.lora.request").LoRARequest
+    return request(folder.resolve().name, lora_id, str(folder.resolve()))
+
+
+def _sampling_params(max_new_tokens: int, eos_id: int) -> Any:
+    """Greedy, with the model's own probability of each token. The end token counts as a new token."""
+    vllm = import_module("vllm")
+    return vllm.SamplingParams(
+        temperature=0.0, max_tokens=max_new_tokens + 1, logprobs=0, stop_token_ids=[eos_id], detokenize=False
+    )

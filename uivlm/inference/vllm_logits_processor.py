@@ -1,0 +1,37 @@
+"""Constrained decoding inside vLLM, by the same rules as in the native engine.
+
+vLLM's processes load it by name. In: the tokens generated so far and the logits [V] of the next one. Out:
+logits that leave one token.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+
+from uivlm.actions.text import ActionText
+from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.vllm_engine import CONFIG_KEY
+from uivlm.models.qwen_hf.files import load_processor
+
+
+class ActionLogitsProcessor(AdapterLogitsProcessor):  # type: ignore[misc]  # vLLM is optional
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        config = vllm_config.additional_config[CONFIG_KEY]
+        self.constraint = ActionConstraint(
+            load_processor(config["base_model"]), ActionText(config["num_bins"])
+        )
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        return self.force_next_token
+
+    def force_next_token(self, token_ids: list[int], logits: Tensor) -> Tensor:
+        token = self.constraint.next_token(token_ids, logits.float().softmax(-1))
+        logits.fill_(-torch.inf)
+        logits[token] = 0.0
+        return logits

@@ -1,1 +1,0 @@
-"""Random screens become lessons for the pre-training of the tiny base."""

@@ -1,0 +1,241 @@
+"""LoRA adapters (PEFT) on the language model's linear layers. A bridge's projector is trained whole; all else
+is frozen.
+
+In: a LoadedModel. Out: the same model with adapters, and the files of a checkpoint in PEFT's names.
+"""
+
+import copy
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import nn
+
+from uivlm.models.build import build, model_loader
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.multimodal import is_vision_parameter
+from uivlm.models.pretrained import check_shapes, read_weights, shapes_of
+from uivlm.recipe import Recipe
+
+ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+PROJECTOR_WEIGHTS = "projector.safetensors"
+FULL_DIR = "model"  # folder with all weights, in the format of the base
+ALL_FILES = (ADAPTER_WEIGHTS, ADAPTER_CONFIG, PROJECTOR_WEIGHTS, FULL_DIR)
+
+
+def lora_layers(model: nn.Module, pattern: str) -> list[str]:
+    """Names of the linear layers that match the pattern in full.
+
+    Vision layers, and no match at all, are errors.
+    """
+    names = [name for name, _ in model.named_modules() if re.fullmatch(pattern, name)]
+    if not names:
+        raise ValueError(f"no module matches the LoRA targets {pattern!r}")
+    for name in names:
+        if is_vision_parameter(name):
+            raise ValueError(f"the LoRA targets {pattern!r} match {name}: the vision encoder stays frozen")
+        if not isinstance(model.get_submodule(name), nn.Linear):
+            raise ValueError(f"the LoRA targets {pattern!r} match {name}, which is not a linear layer")
+    return names
+
+
+def summarize_layers(names: Sequence[str]) -> str:
+    """One line for each kind of layer, with their number."""
+    grouped = itertools.groupby(sorted(names, key=_without_layer_index), key=_without_layer_index)
+    return "\n".join(f"{len(list(group))} x {name}" for name, group in grouped)
+
+
+def _without_layer_index(name: str) -> str:
+    return re.sub(r"\.\d+\.", ".*.", name)
+
+
+def checkpoint_files(recipe: Recipe) -> tuple[str, ...]:
+    """Names of the files that `save` writes."""
+    if recipe.model.lora is None:
+        return (FULL_DIR,)
+    projector = () if model_loader(recipe.model).projector_name is None else (PROJECTOR_WEIGHTS,)
+    return (ADAPTER_WEIGHTS, ADAPTER_CONFIG, *projector)
+
+
+def prepare_for_training(loaded: LoadedModel, seed: int) -> nn.Module:
+    """The model with exactly those parameters trainable that the recipe trains."""
+    return attach_adapters(loaded, seed) if loaded.lora is not None else _unfreeze(loaded)
+
+
+def attach_adapters(loaded: LoadedModel, seed: int) -> PeftModel:
+    """The model with new adapters, ready to train. Their B is 0: the output is still that of the base."""
+    assert loaded.lora is not None, "full fine-tuning has no adapters"
+    lora_layers(loaded.model, loaded.lora_targets)
+    torch.manual_seed(seed)  # the adapters' A is random
+    config = LoraConfig(
+        r=loaded.lora.r,
+        lora_alpha=loaded.lora.alpha,
+        lora_dropout=loaded.lora.dropout,
+        target_modules=loaded.lora_targets,
+    )
+    return _get_peft_model(loaded, config)
+
+
+def trainable_parameter_names(model: nn.Module) -> list[str]:
+    return [name for name, value in model.named_parameters() if value.requires_grad]
+
+
+def check_trainable_parameters(model: nn.Module, loaded: LoadedModel) -> None:
+    """Assert that exactly the adapters of every target and the projector, if any, are trainable."""
+    prefix = "base_model.model"
+    base = model.get_submodule(prefix)
+    adapted = [name for name, _ in base.named_modules() if re.fullmatch(loaded.lora_targets, name)]
+    expected = {f"{prefix}.{name}.lora_{half}.default.weight" for name in adapted for half in "AB"}
+    if loaded.projector_name is not None:
+        projector = base.get_submodule(loaded.projector_name)
+        expected |= {f"{prefix}.{loaded.projector_name}.{name}" for name, _ in projector.named_parameters()}
+    unexpected = expected ^ set(trainable_parameter_names(model))
+    assert not unexpected, (
+        f"trainable parameters differ from adapters and projector: {sorted(unexpected)[:4]}"
+    )
+
+
+def save_adapters(model: PeftModel, loaded: LoadedModel, base: str, folder: Path) -> None:
+    """Write the adapters as two files in PEFT's names, and the projector, if any, as a third."""
+    weights = get_peft_model_state_dict(model, save_embedding_layers=False)  # else PEFT queries the hub
+    save_file(
+        {name: value.detach().cpu().contiguous() for name, value in weights.items()}, folder / ADAPTER_WEIGHTS
+    )
+    config = model.peft_config["default"].to_dict()
+    config |= {"base_model_name_or_path": base, "inference_mode": True}
+    text = json.dumps(config, indent=1, sort_keys=True, default=_json_default)
+    (folder / ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
+    if loaded.projector_name is not None:
+        save_projector(model, loaded, folder)
+
+
+def save_projector(model: PeftModel, loaded: LoadedModel, folder: Path) -> None:
+    weights = _projector(model, loaded).state_dict()
+    save_file(
+        {name: value.detach().cpu().contiguous() for name, value in weights.items()},
+        folder / PROJECTOR_WEIGHTS,
+    )
+
+
+def load_projector(model: PeftModel, loaded: LoadedModel, folder: Path) -> None:
+    projector = _projector(model, loaded)
+    weights = read_weights(folder / PROJECTOR_WEIGHTS)
+    check_shapes(folder / PROJECTOR_WEIGHTS, shapes_of(weights), shapes_of(projector.state_dict()))
+    projector.load_state_dict(weights)
+
+
+def load_adapters(loaded: LoadedModel, folder: Path) -> PeftModel:
+    """The model with a folder's adapters and projector. ValueError if they do not fit it exactly."""
+    try:
+        payload = json.loads((folder / ADAPTER_CONFIG).read_text("utf-8"))
+        overrides = {
+            "base_model_name_or_path": None,  # PEFT would warn that it cannot find ours
+            "inference_mode": False,  # PEFT would freeze what check_trainable_parameters expects
+        }
+        config = LoraConfig(**payload | overrides)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{folder / ADAPTER_CONFIG} does not describe LoRA adapters ({error})") from error
+    model = _get_peft_model(loaded, config)
+    weights = read_weights(folder / ADAPTER_WEIGHTS)
+    expected = get_peft_model_state_dict(model, save_embedding_layers=False)
+    check_shapes(folder / ADAPTER_WEIGHTS, shapes_of(weights), shapes_of(expected))
+    set_peft_model_state_dict(model, weights)
+    if loaded.projector_name is not None:
+        load_projector(model, loaded, folder)
+    return model
+
+
+def merge_adapters(model: PeftModel) -> nn.Module:
+    """The base with W + B A scale in place of W: as fast as the base."""
+    merged = model.merge_and_unload().requires_grad_(False)
+    assert isinstance(merged, nn.Module)
+    return merged.eval()
+
+
+def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
+    model = get_peft_model(loaded.model, config)
+    assert isinstance(model, PeftModel)
+    model.peft_config["default"].base_model_name_or_path = ""  # else PEFT looks it up at every save
+    if loaded.projector_name is not None:  # float32 like the adapters: steps of 1e-5 vanish in bfloat16
+        _projector(model, loaded).float().requires_grad_(True)
+    check_trainable_parameters(model, loaded)
+    return model
+
+
+def _projector(model: PeftModel, loaded: LoadedModel) -> nn.Module:
+    assert loaded.projector_name is not None
+    return model.base_model.model.get_submodule(loaded.projector_name)  # type: ignore[union-attr]
+
+
+def _json_default(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set) else str(value)
+
+
+def save(model: nn.Module, loaded: LoadedModel, base: str, folder: Path) -> None:
+    """Write `checkpoint_files`. `base`: name of the base model, for PEFT's configuration file."""
+    if isinstance(model, PeftModel):
+        save_adapters(model, loaded, base, folder)
+    else:
+        loaded.save_pretrained(model, folder / FULL_DIR)
+
+
+def save_extra(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
+    """Add the projector to a training state: the Trainer saves the adapters only."""
+    if isinstance(model, PeftModel) and loaded.projector_name is not None:
+        save_projector(model, loaded, folder)
+
+
+def load_extra(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
+    if isinstance(model, PeftModel) and loaded.projector_name is not None:
+        load_projector(model, loaded, folder)
+
+
+def load(recipe: Recipe, folder: Path) -> tuple[LoadedModel, nn.Module]:
+    """The model of a checkpoint in evaluation mode. Adapters are merged, unless the base is quantized."""
+    if recipe.model.lora is None:
+        full_args = model_loader(recipe.model).saved_args(folder / FULL_DIR)
+        loaded = build(replace(recipe, model=full_args))
+        return loaded, loaded.model
+    loaded = build(recipe)
+    if loaded.quantized:
+        return _load_unmerged(loaded, folder)
+    return loaded, merge_adapters(load_adapters(loaded, folder))
+
+
+def load_adapters_shared_base(recipe: Recipe, folders: Sequence[Path]) -> list[tuple[LoadedModel, nn.Module]]:
+    """The models of several checkpoints of one base, in evaluation mode.
+
+    They share the base's weights. Each has its own projector and adapters, which are not merged.
+    """
+    base = build(recipe)
+    return [_load_unmerged(replace(base, model=_copy_sharing_weights(base)), folder) for folder in folders]
+
+
+def _load_unmerged(loaded: LoadedModel, folder: Path) -> tuple[LoadedModel, nn.Module]:
+    model = load_adapters(loaded, folder).get_base_model()
+    assert isinstance(model, nn.Module)
+    return loaded, model.requires_grad_(False).eval()
+
+
+def _copy_sharing_weights(loaded: LoadedModel) -> nn.Module:
+    """A copy of the model that shares all tensors except the projector's."""
+    own = loaded.projector_name and f"{loaded.projector_name}."
+    tensors = (*loaded.model.named_parameters(), *loaded.model.named_buffers())
+    shared = {id(value): value for name, value in tensors if not (own and name.startswith(own))}
+    return copy.deepcopy(loaded.model, shared)  # deepcopy takes what `shared` holds as copied already
+
+
+def _unfreeze(loaded: LoadedModel) -> nn.Module:
+    assert loaded.trainable_pattern is not None, "full fine-tuning needs a trainable_pattern"
+    loaded.model.requires_grad_(False)
+    for name, value in loaded.model.named_parameters():
+        value.requires_grad_(re.fullmatch(loaded.trainable_pattern, name) is not None)
+    assert trainable_parameter_names(loaded.model), f"no parameter matches {loaded.trainable_pattern}"
+    return loaded.model

@@ -1,0 +1,1 @@
+"""A Llama that looks through a vision encoder."""

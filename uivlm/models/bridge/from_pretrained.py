@@ -1,0 +1,147 @@
+"""A bridge made of two published models, a Llama and a vision encoder. The projection between them is new.
+
+In: folders or hub ids. Out: the bridge and the Llama's tokenizer, as `files.load_base` returns them.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from uivlm.models import pretrained
+from uivlm.models.bridge import vision_encoder as encoders
+from uivlm.models.bridge.model import BridgeConfig, LlamaVit, Projection
+from uivlm.models.packed_attention import enable_packed_attention
+from uivlm.models.pretrained import first_line, load_pretrained
+from uivlm.recipe import VisualTokens
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+DOWNLOAD_FILES, WEIGHTS = [CONFIG, "generation_config.json", TOKENIZER], "*.safetensors*"
+UNKNOWN_TOKEN = "<unk>"
+CONTROL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def from_pretrained_parts(
+    language: str | Path,
+    vision_encoder: str | Path,
+    visual_tokens: VisualTokens,
+    grid_size: int,
+    dtype: torch.dtype,
+    seed: int,
+    **rest: Any,
+) -> tuple[LlamaVit, Tokenizer]:
+    """The bridge in evaluation mode.
+
+    `grid_size`: rows and columns of visual tokens. `rest` goes to Llama's `from_pretrained`.
+    """
+    module, tokenizer = from_config_parts(language, vision_encoder, visual_tokens, grid_size, dtype)
+    root = pretrained.find_or_download(language, "Llama", [*DOWNLOAD_FILES, WEIGHTS])
+    llama = load_pretrained(LlamaForCausalLM, root, dtype, **rest)
+    text = module.config.text_config
+    llama.config.update({name: getattr(text, name) for name in CONTROL_TOKENS})
+    device = next(llama.parameters()).device
+    enable_packed_attention(llama)
+    module.language = llama
+    module.vision = encoders.load(vision_encoder, module.config.vision_config, dtype).to(device)
+    module.projection = _new_projection(module, dtype, seed)
+    nn.Module.eval(module)
+    return module, tokenizer
+
+
+def from_config_parts(
+    language: str | Path,
+    vision_encoder: str | Path,
+    visual_tokens: VisualTokens,
+    grid_size: int,
+    dtype: torch.dtype,
+    device: str = "meta",
+) -> tuple[LlamaVit, Tokenizer]:
+    """The bridge made from the configurations alone: shapes on the meta device, random weights elsewhere.
+
+    The placeholder is the id after the last of the vocabulary: it needs no embedding, and text cannot contain
+    it.
+    """
+    root = pretrained.find_or_download(language, "Llama", DOWNLOAD_FILES)
+    tokenizer = _tokenizer(root)
+    try:
+        text = LlamaConfig.from_pretrained(root, local_files_only=True)
+    except Exception as error:  # transformers raises nearly anything on a bad file
+        raise ValueError(f"{root / CONFIG} does not describe a Llama ({first_line(error)})") from error
+    text.update(dict(zip(CONTROL_TOKENS, _control_ids(root, text, tokenizer), strict=True)))
+    vision_config, mean, std = encoders.read_published_config(vision_encoder)
+    with torch.device(device):
+        module = LlamaVit(
+            BridgeConfig(
+                text, vision_config, visual_tokens, (grid_size, grid_size), text.vocab_size, mean, std
+            )
+        )
+    nn.Module.to(module, dtype)
+    nn.Module.eval(module)
+    return module, tokenizer
+
+
+def _tokenizer(root: Path) -> Tokenizer:
+    if not (root / TOKENIZER).is_file():
+        raise ValueError(
+            f"the folder {root} does not contain a Llama with a fast tokenizer: it has no {TOKENIZER}"
+        )
+    try:
+        return Tokenizer.from_file(str(root / TOKENIZER))
+    except Exception as error:  # the tokenizers library raises plain Exception
+        raise ValueError(f"{root / TOKENIZER} cannot be read as a tokenizer ({first_line(error)})") from error
+
+
+def _control_ids(root: Path, text: LlamaConfig, tokenizer: Tokenizer) -> tuple[int, int, int]:
+    """Ids that start a sentence, end an action and pad rows.
+
+    Llama-2 has no padding token. Its <unk>, which no text encodes to, is used; the end token would do too,
+    since masks come from lengths.
+    """
+    ids = []
+    for name in ("bos_token_id", "eos_token_id"):
+        value = getattr(text, name)
+        if not isinstance(value, int) or not 0 <= value < text.vocab_size:
+            raise ValueError(
+                f"{root / CONFIG}: {name}: got {value}; expected an id below {text.vocab_size}, the "
+                "vocabulary size"
+            )
+        ids.append(value)
+    pad = text.pad_token_id
+    if not isinstance(pad, int) or not 0 <= pad < text.vocab_size:
+        pad = tokenizer.token_to_id(UNKNOWN_TOKEN)
+    if tokenizer.get_vocab_size() > text.vocab_size:
+        raise ValueError(
+            f"{root / TOKENIZER} has {tokenizer.get_vocab_size()} ids, the model only {text.vocab_size} "
+            "embeddings"
+        )
+    return ids[0], ids[1], ids[1] if pad is None else pad
+
+
+@torch.inference_mode()
+def _projection_std(module: LlamaVit) -> float:
+    """Standard deviation of the projection's weights that makes a gray screen's output as large as a token's
+    embedding.
+    """
+    weight = module.get_input_embeddings().weight
+    assert isinstance(weight, torch.Tensor)
+    gray = torch.zeros(1, 3, *module.config.image_size, device=weight.device, dtype=weight.dtype)
+    features = torch.cat(list(module.get_image_features(gray))).float()
+    return float(weight.float().square().mean().sqrt() / features.square().sum(-1).mean().sqrt())
+
+
+def _new_projection(module: LlamaVit, dtype: torch.dtype, seed: int) -> Projection:
+    """A new projection. With outputs of another size the loss would jump at first."""
+    projection = Projection(module.projection.in_features, module.projection.out_features)
+    std = _projection_std(module)
+    if not math.isfinite(std):
+        raise ValueError(
+            "the vision encoder's features of a gray screen are not finite: its weights are damaged"
+        )
+    with torch.no_grad():
+        projection.weight.normal_(0.0, std, generator=torch.Generator().manual_seed(seed))
+        projection.bias.zero_()
+    return projection.to(module.get_input_embeddings().weight.device, dtype)  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""A bridge as a model of the project: from one folder, or from two published models."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from uivlm.models.bridge.files import load_base, save_base
+from uivlm.models.bridge.from_pretrained import from_config_parts, from_pretrained_parts
+from uivlm.models.bridge.model import LORA_TARGETS, TINY_BASE, TRAINABLE_PATTERN, BridgeProcessor, LlamaVit
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.quantize import quantization_options
+from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaVitLoader:
+    args: LlamaVitArgs
+    projector_name: ClassVar[str] = "projection"
+
+    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+        """A bridge folder is small: it is read even if `init_device` is set."""
+        folder = TINY_BASE if self.args.base_model == "tiny" else self.args.base_model
+        return _to_loaded(*load_base(folder, dtype), self.args.lora)
+
+    def saved_args(self, folder: Path) -> LlamaVitArgs:
+        return replace(self.args, base_model=str(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaPartsLoader:
+    args: LlamaPartsArgs
+    projector_name: ClassVar[str] = "projection"
+
+    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+        args = self.args
+        parts = args.base_model, args.vision_encoder, args.visual_tokens, args.grid_size, dtype
+        model, tokenizer = (
+            from_config_parts(*parts, init_device)
+            if init_device
+            else from_pretrained_parts(*parts, seed, **quantization_options(args.quantize, dtype))
+        )
+        loaded = _to_loaded(model, tokenizer, args.lora)
+        return replace(loaded, quantized=args.quantize is not None, gradient_checkpointing=True)
+
+    def saved_args(self, folder: Path) -> LlamaVitArgs:
+        """Once saved, the two parts are one folder."""
+        return LlamaVitArgs(str(folder), self.args.lora)
+
+
+def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) -> LoadedModel:
+    def save_pretrained(model: nn.Module, folder: Path) -> None:
+        assert isinstance(model, LlamaVit)
+        save_base(folder, model, tokenizer, next(model.language.parameters()).dtype)
+
+    return LoadedModel(
+        bridge,
+        BridgeProcessor(tokenizer, bridge.config),
+        lora,
+        LORA_TARGETS,
+        save_pretrained,
+        projector_name="projection",
+        trainable_pattern=TRAINABLE_PATTERN,
+    )

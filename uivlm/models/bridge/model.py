@@ -1,0 +1,281 @@
+"""The bridge: Llama reads screens through a vision encoder and one linear projection (the paper's LLama+ViT).
+
+In: token ids with `image_token_id` repeated for each screen, and the screens' pixels in that order. Out:
+next-token logits. Trained: LoRA on the language model, and the projection. Frozen: vision encoder, token
+embeddings.
+
+Shapes: B rows, T tokens, N screens, P patches, S visual tokens of a screen, D width of Llama, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast, get_args
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from einops import rearrange
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from uivlm.episodes.episode import Screen
+from uivlm.episodes.sentence import ScreenPiece
+from uivlm.models.bridge import blank_patches, vision_encoder
+from uivlm.models.multimodal import (
+    merge_multimodal_embeddings,
+    needs_dummy_vision_pass,
+    select_trained_logits,
+)
+from uivlm.models.packed_attention import enable_packed_attention, packed_inputs
+from uivlm.recipe import VisualTokens
+
+TINY_BASE = Path(__file__).parents[1] / "tiny"  # the base that comes with the package
+LORA_TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
+TRAINABLE_PATTERN = r"(language|projection)\..+"  # what full fine-tuning trains
+
+
+class BridgeConfig(PretrainedConfig):
+    """Llama's and the vision encoder's own configurations, and what joins them."""
+
+    model_type = "uivlm_llama_vit"
+    sub_configs = {"text_config": LlamaConfig, "vision_config": AutoConfig}  # noqa: RUF012
+
+    def __init__(
+        self,
+        text_config: dict[str, Any] | LlamaConfig | None = None,
+        vision_config: dict[str, Any] | PretrainedConfig | None = None,
+        visual_tokens: VisualTokens = "grid",
+        grid_size: tuple[int, int] = (8, 8),
+        image_token_id: int = 0,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
+        **rest: Any,
+    ) -> None:
+        if visual_tokens not in get_args(VisualTokens):
+            raise ValueError(
+                f"visual_tokens: got {visual_tokens!r}; expected one of {', '.join(get_args(VisualTokens))}"
+            )
+        self.text_config = (
+            text_config if isinstance(text_config, LlamaConfig) else LlamaConfig(**(text_config or {}))
+        )
+        self.vision_config = (
+            vision_config
+            if isinstance(vision_config, PretrainedConfig)
+            else vision_encoder.config_from_json(vision_config or {})
+        )
+        self.visual_tokens = visual_tokens
+        self.grid_size = (
+            int(grid_size[0]),
+            int(grid_size[1]),
+        )  # rows, columns of visual tokens, for `visual_tokens="grid"`
+        self.image_token_id = (
+            image_token_id  # the placeholder id; text never encodes to it; it may lie beyond the vocabulary
+        )
+        self.mean, self.std = tuple(mean), tuple(std)  # of the encoder's colors: R, G, B in 0..1
+        super().__init__(**rest)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of what the ViT sees, in pixels."""
+        return _pair(self.vision_config.image_size)
+
+    @property
+    def patch_size(self) -> tuple[int, int]:
+        """Height and width of a patch, in pixels of the same image."""
+        return _pair(self.vision_config.patch_size)
+
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        (h, w), (ph, pw) = self.image_size, self.patch_size
+        return h // ph, w // pw
+
+
+def _as_id(value: Any) -> int:
+    assert isinstance(value, int), "the base names one start, one end and one padding id"
+    return value
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    return int(height), int(width)
+
+
+class Projection(nn.Linear):
+    """Computes in its own dtype, whatever the rest has: steps of 1e-5 vanish in bfloat16."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features.to(self.weight.dtype))
+
+
+class LlamaVit(PreTrainedModel):
+    config_class = BridgeConfig
+    config: BridgeConfig
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+
+    def __init__(self, config: BridgeConfig) -> None:
+        super().__init__(config)
+        self.vision = vision_encoder.from_config(config.vision_config)
+        self.projection = Projection(config.vision_config.hidden_size, config.text_config.hidden_size)
+        self.language = LlamaForCausalLM(config.text_config)
+        enable_packed_attention(self.language)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.language.get_input_embeddings()
+
+    def get_image_features(self, pixels: Tensor) -> Tensor | list[Tensor]:
+        """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of reading screens.
+
+        A list of N if screens have different numbers of visual tokens.
+        """
+        whole_ND, patches_NPD = vision_encoder.encode_pixels(
+            self.vision, pixels.to(next(self.vision.parameters()).dtype)
+        )
+        match self.config.visual_tokens:
+            case "pooled":
+                return whole_ND[:, None]
+            case "all":
+                return patches_NPD
+            case "non_blank":
+                shown_NP = blank_patches.non_blank(pixels, self.config.patch_size)
+                return [patches[shown] for patches, shown in zip(patches_NPD, shown_NP, strict=True)]
+        map_NDyx = rearrange(patches_NPD, "N (y x) D -> N D y x", y=self.config.patch_grid[0])
+        pooled = functional.adaptive_avg_pool2d(map_NDyx, self.config.grid_size)
+        return rearrange(pooled, "N D y x -> N (y x) D")
+
+    def embed(self, input_ids: Tensor, features: Tensor | Sequence[Tensor] | None) -> Tensor:
+        """[B, T] ids and N times [S, .] features -> [B, T, D]: these, projected, replace the placeholders."""
+        tokens_VD = None if features is None else self.projection(torch.cat(list(features)))
+        image_mask = input_ids == self.config.image_token_id
+        text_ids = input_ids.masked_fill(image_mask, _as_id(self.config.text_config.pad_token_id))
+        return merge_multimodal_embeddings(self.get_input_embeddings()(text_ids), image_mask, tokens_VD)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        pixels: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        features: Tensor | Sequence[Tensor] | None = None,
+        lengths: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        **rest: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V].
+
+        `lengths`: of the sentences packed into one row, B = 1. `position_ids`: if padding lies between
+        tokens.
+        """
+        if features is None and pixels is not None and len(pixels):
+            features = self.get_image_features(pixels)
+        # before the text, as if there were a screen: ZeRO-3 gathers weights in the order of use
+        dummy = (
+            self._dummy_vision_pass(input_ids.device)
+            if features is None and needs_dummy_vision_pass(self)
+            else 0
+        )
+        embeds_BTD = self.embed(input_ids, features) + dummy
+        if labels is not None and attention_mask is not None and attention_mask[:, 0].all():
+            attention_mask = None  # padding is on the right, which a causal model never attends to
+        inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
+        if lengths is not None:
+            inputs = packed_inputs(self.language, lengths)
+        if labels is None:
+            return cast(CausalLMOutputWithPast, self.language(inputs_embeds=embeds_BTD, **rest | inputs))
+        decoder = self.language.model(inputs_embeds=embeds_BTD, **inputs | {"use_cache": False})
+        logits = select_trained_logits(self.language.lm_head, decoder.last_hidden_state, labels)
+        return CausalLMOutputWithPast(logits=logits)
+
+    def _dummy_vision_pass(self, device: torch.device) -> Tensor:
+        black = torch.zeros(1, 3, *self.config.image_size, device=device)
+        return cast(Tensor, self.projection(self.get_image_features(black)[0])).mean() * 0
+
+
+class BridgeProcessor:
+    """Control ids lie above the tokenizer's own, so that text never encodes to them."""
+
+    def __init__(self, tokenizer: Tokenizer, config: BridgeConfig) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        tokenizer.encode_special_tokens = True  # "</s>" in a goal is five characters, not the end token
+        text = config.text_config
+        self.bos_ids: tuple[int, ...] = (_as_id(text.bos_token_id),)
+        self.eos_id = _as_id(text.eos_token_id)
+        self.pad_id = _as_id(text.pad_token_id)
+        self.image_token_id = config.image_token_id
+        self.max_length = int(text.max_position_embeddings)  # tokens
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def is_text_token(self, token: int) -> bool:
+        """Does the token have text? `decode` leaves control tokens out."""
+        control = (*self.bos_ids, self.eos_id, self.pad_id, self.image_token_id)
+        return token not in control and self.tokenizer.id_to_token(token) is not None
+
+    def image_token_ids(self, piece: ScreenPiece) -> list[int]:
+        config = self.config
+        match config.visual_tokens:
+            case "pooled":
+                tokens = 1
+            case "grid":
+                tokens = config.grid_size[0] * config.grid_size[1]
+            case "all":
+                tokens = config.patch_grid[0] * config.patch_grid[1]
+            case "non_blank":
+                tokens = _count_non_blank(piece.screen, *self._image_settings())
+        return [config.image_token_id] * tokens
+
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
+        """Resized to the encoder's input without keeping the aspect ratio (fractions survive), and
+        normalized.
+        """
+        return _preprocess(piece.screen, *self._image_settings())[0]
+
+    def _image_settings(self) -> "ImageProcessing":
+        config = self.config
+        patch_size = config.patch_size if config.visual_tokens == "non_blank" else None
+        return config.image_size, config.mean, config.std, patch_size
+
+
+# The encoder's input size, mean and standard deviation of its colors, and the patch size if non-blank patches
+# are counted.
+ImageProcessing = tuple[tuple[int, int], tuple[float, ...], tuple[float, ...], tuple[int, int] | None]
+# a screen stays in the history for many steps
+_NUM_NON_BLANK: WeakKeyDictionary[Screen, dict[ImageProcessing, int]] = WeakKeyDictionary()
+
+
+def _count_non_blank(screen: Screen, *settings: *ImageProcessing) -> int:
+    """Number of patches that show something."""
+    known = _NUM_NON_BLANK.setdefault(screen, {})
+    if settings not in known:
+        known[settings] = _preprocess(screen, *settings)[1]
+    return known[settings]
+
+
+@lru_cache(maxsize=16)  # screens: the number of tokens is needed before the pixels
+def _preprocess(
+    screen: Screen,
+    size: tuple[int, int],
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    patch_size: tuple[int, int] | None,
+) -> tuple[NDArray[np.float32], int]:
+    """Pixels [3, h, w]. With `patch_size`, blank patches are of one color, and the others are counted."""
+    # Pillow's bicubic in a quarter of its time; a few values differ by one level, and Pillow 13 changed its
+    # own
+    shown = torch.tensor(screen.pixels).permute(2, 0, 1)[None]
+    sized = functional.interpolate(shown, size, mode="bicubic", antialias=True)[0]
+    colors = sized.contiguous().numpy().astype(np.float32) / np.float32(255)
+    colors, count = blank_patches.flatten_blank(colors, patch_size) if patch_size else (colors, 0)
+    mean_, std_ = (np.array(values, np.float32)[:, None, None] for values in (mean, std))
+    return ((colors - mean_) / std_).astype(np.float32, copy=False), count

@@ -1,0 +1,55 @@
+"""What a model's own file provides, and all that the rest of the project knows of it.
+
+A model is one file or folder with a `ModelLoader`, its settings in `uivlm/recipe.py` and one `case` in
+`build.py`. docs/models.md shows a whole one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from uivlm.episodes.encode import Processor
+from uivlm.recipe import LoraArgs, ModelArgs
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model without adapters.
+
+    `model` has two methods. `get_image_features(pixels)` is the frozen part of reading screens: [N, 3, h, w]
+    -> [N, S, width]. `forward` takes `input_ids` [B, T]; `pixels`, or `features` in their place;
+    `attention_mask` bool [B, T]; `labels` [B, T], which restrict the logits to those that predict a trained
+    token; `lengths`, of sentences packed into one row; `position_ids` [B, T], where padding lies between
+    tokens.
+    """
+
+    model: nn.Module
+    processor: Processor
+    lora: LoraArgs | None  # None: full fine-tuning
+    lora_targets: str  # regex of the linear layers that carry adapters
+    save_pretrained: Callable[
+        [nn.Module, Path], None
+    ]  # writes all weights as a base of the model's own format
+    projector_name: str | None = None  # submodule that is trained whole next to the adapters
+    trainable_pattern: str | None = None  # regex of the parameters that full fine-tuning trains
+    quantized: bool = False  # adapters are then not merged: rounding again would lose what they learned
+    gradient_checkpointing: bool = False  # recompute activations in the backward pass: the model fills a GPU
+    supports_prefix_cache: bool = True  # do keys and values of a prefix stay valid when the prompt grows?
+
+
+class ModelLoader(Protocol):
+    """A model of a recipe before any file is read."""
+
+    @property
+    def projector_name(self) -> str | None:
+        """As in LoadedModel; the files of a checkpoint depend on it."""
+
+    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+        """The model in evaluation mode. With `init_device`, no weights are read: see `build`."""
+
+    def saved_args(self, folder: Path) -> ModelArgs:
+        """The settings that load what `save_pretrained` wrote into `folder`."""

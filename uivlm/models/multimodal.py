@@ -1,0 +1,94 @@
+"""What all models share: merging image features into text, and logits and losses of trained tokens.
+
+Shapes: B rows, T tokens, S visual tokens of a screen, V visual tokens of all screens, D width.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from uivlm.episodes.encode import IGNORE
+
+# with fewer rows a thread, MKL rounds differently, and the logits of a sentence would depend on its batch
+MIN_ROWS_PER_THREAD = 8
+
+
+def merge_multimodal_embeddings(
+    embeds_BTD: Tensor, image_mask_BT: Tensor, visual_VD: Tensor | None
+) -> Tensor:
+    """Put the visual tokens where `image_mask_BT` (bool) is True, in row order.
+
+    ValueError if the numbers differ.
+    """
+    placeholders, features = int(image_mask_BT.sum()), 0 if visual_VD is None else len(visual_VD)
+    if placeholders != features:
+        raise ValueError(
+            f"the text has {placeholders} placeholders, the screens have {features} visual tokens"
+        )
+    if visual_VD is None:
+        return embeds_BTD
+    # not in place: the embeddings may be a leaf that requires a gradient
+    return embeds_BTD.masked_scatter(image_mask_BT[..., None], visual_VD.to(embeds_BTD))
+
+
+def select_trained_logits(
+    head: nn.Module, hidden_BTD: Tensor, labels_BT: Tensor | None, logits_to_keep: int = 0
+) -> Tensor:
+    """Logits [B, T, vocabulary] of the last `logits_to_keep` tokens (0: all).
+
+    With labels: of the positions that predict a trained token, [trained tokens, vocabulary].
+    """
+    if labels_BT is None:
+        return cast(Tensor, head(hidden_BTD[:, -logits_to_keep:]))
+    trained = hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]
+    missing = (
+        torch.get_num_threads() * MIN_ROWS_PER_THREAD - len(trained) if trained.device.type == "cpu" else 0
+    )
+    return cast(Tensor, head(functional.pad(trained, (0, 0, 0, max(0, missing)))))[: len(trained)]
+
+
+def token_losses(outputs: Any, labels_BT: Tensor) -> Tensor:
+    """Loss in nats of each trained token, row by row.
+
+    `outputs` are of a forward with these labels; shifts itself.
+    """
+    targets = labels_BT[:, 1:]
+    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="none")
+
+
+def packed_position_ids(lengths: Tensor) -> Tensor:
+    """[T]: the position of each token in its sentence, for sentences of these lengths packed into one row."""
+    return torch.cat([torch.arange(n, device=lengths.device) for n in lengths.tolist()])
+
+
+def encode_screens(module: nn.Module, screens: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+    """Features [S, width] of each screen [3, h, w].
+
+    Screens of one size pass the vision encoder in one batch.
+    """
+    device = next(module.parameters()).device
+    same_size: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i, screen in enumerate(screens):
+        same_size[screen.shape].append(i)
+    features: dict[int, Tensor] = {}
+    for indices in same_size.values():
+        pixels = torch.from_numpy(np.stack([screens[i] for i in indices])).to(device)
+        features |= zip(indices, module.get_image_features(pixels), strict=True)  # type: ignore[operator]
+    return [features[i] for i in range(len(screens))]
+
+
+def is_vision_parameter(name: str) -> bool:
+    """Does a parameter or module belong to the vision encoder? Decided by its name, for all models."""
+    return any(part in module for module in name.split(".") for part in ("vision", "visual"))
+
+
+def needs_dummy_vision_pass(module: nn.Module) -> bool:
+    """In distributed training every rank must run the same modules, even if its rows have no screen."""
+    return module.training and torch.distributed.is_available() and torch.distributed.is_initialized()

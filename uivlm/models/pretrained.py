@@ -1,0 +1,136 @@
+"""Pretrained models: their folder (downloaded once from the hub), their JSON files, their weights."""
+
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+
+def find_or_download(name: str | Path, what: str, files: list[str]) -> Path:
+    """The folder of that name, or else these `files` (patterns) of the hub's model of that id.
+
+    `what` names the kind of model in errors.
+    """
+    if (folder := Path(name)).is_dir():
+        return folder
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+        raise ValueError(f"there is no folder {name} with a {what}, and it is not a hub id")
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=files))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ValueError(
+            f"there is no folder {name}, and the model hub did not provide it ({first_line(error)}): name "
+            f"a folder with a {what}, or download it on a machine with a network"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or else its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+M = TypeVar("M", bound=PreTrainedModel)
+RGBFloats = tuple[float, float, float]
+
+
+def read_json_object(file: Path, what: str) -> dict[str, Any]:
+    """The object in a JSON file of a folder that should hold a `what`."""
+    if not file.is_file():
+        raise ValueError(f"the folder {file.parent} does not contain a {what}: it has no {file.name}")
+    try:
+        payload = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON ({first_line(error)}): download it again") from error
+    if not isinstance(payload, dict):
+        raise ValueError(f"{file} is not a JSON object: download it again")
+    return payload
+
+
+def image_mean_std(file: Path, payload: dict[str, Any]) -> tuple[RGBFloats, RGBFloats]:
+    """Mean and standard deviation (R, G, B in 0..1) in the object of a preprocessor's file."""
+    try:
+        mean, std = (tuple(map(float, payload[field])) for field in ("image_mean", "image_std"))
+        return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{file} has no image_mean and image_std of three channels each") from error
+
+
+def load_pretrained(
+    cls: type[M], root: Path, dtype: torch.dtype, *, allow_unexpected: bool = False, **rest: Any
+) -> M:
+    """The folder's model with every weight in its place. `has_more`: the file may hold other parts, which are
+    not read.
+
+    `rest` goes to `from_pretrained`: `config`, `quantization_config`, `device_map`.
+    """
+    try:
+        loaded: Any = cls.from_pretrained(
+            root, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **rest
+        )
+    except Exception as error:  # damaged files raise nearly anything
+        raise ValueError(f"the {cls.__name__} in {root} cannot be loaded ({first_line(error)})") from error
+    model, report = loaded
+    for what in ("missing_keys", "mismatched_keys", *(() if allow_unexpected else ("unexpected_keys",))):
+        if names := sorted(map(str, report.get(what, ()))):
+            raise ValueError(
+                f"the weights in {root} do not fit {cls.__name__}: {len(names)} {what.replace('_', ' ')}, "
+                "such as "
+                f"{names[0]}"
+            )
+    assert isinstance(model, cls)
+    return model
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; ValueError where it is damaged."""
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is damaged or incomplete ({error}): download or create it again") from error
+
+
+def read_shapes(file: Path) -> Shapes:
+    """Names and shapes in a safetensors or PyTorch file. No code in it runs. ValueError if it is damaged."""
+    try:
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="pt") as opened:
+                return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        return shapes_of(
+            torch.load(file, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(file))
+        )
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise ValueError(
+            f"{file} is damaged or holds more than weights ({first_line(error)}): download it again"
+        ) from error
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> Shapes:
+    return {name: tuple(value.shape) for name, value in weights.items()}
+
+
+def check_shapes(path: Path, actual: Shapes, expected: Shapes) -> None:
+    """Same names, same shapes; else ValueError with an example and the number of such names."""
+    if missing := sorted(expected.keys() - actual.keys()):
+        raise ValueError(f"{path} lacks {len(missing)} of {len(expected)} weights, such as {missing[0]}")
+    if unexpected := sorted(actual.keys() - expected.keys()):
+        raise ValueError(
+            f"{path} holds {len(unexpected)} weights that the model does not have, such as {unexpected[0]}"
+        )
+    for name, shape in expected.items():
+        if shape != actual[name]:
+            raise ValueError(
+                f"{path}: {name} has shape {list(actual[name])} where the model has {list(shape)}"
+            )

@@ -1,0 +1,51 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL as models of the project."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.quantize import quantization_options
+from uivlm.models.qwen_hf import files
+from uivlm.models.qwen_hf.model import TRAINABLE_PATTERN, QwenHF, lora_targets
+from uivlm.models.qwen_hf.processor import VisualTokenBudget
+from uivlm.recipe import QwenHFArgs
+
+
+@dataclass(frozen=True, slots=True)
+class QwenHFLoader:
+    args: QwenHFArgs
+    projector_name: ClassVar[None] = None
+
+    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+        args = self.args
+        processor = files.load_processor(args.base_model, visual_token_budget(args))
+        model = (
+            files.from_config(args.base_model, dtype, init_device)
+            if init_device
+            else files.load(args.base_model, dtype, **quantization_options(args.quantize, dtype))
+        )
+        return LoadedModel(
+            model,
+            processor,
+            args.lora,
+            lora_targets(model),
+            self._save_pretrained,
+            trainable_pattern=TRAINABLE_PATTERN,
+            quantized=args.quantize is not None,
+            gradient_checkpointing=True,
+        )
+
+    def saved_args(self, folder: Path) -> QwenHFArgs:
+        return replace(self.args, base_model=str(folder))
+
+    def _save_pretrained(self, model: nn.Module, folder: Path) -> None:
+        assert isinstance(model, QwenHF)
+        files.save(folder, model, files.find_or_download(self.args.base_model))
+
+
+def visual_token_budget(args: QwenHFArgs) -> VisualTokenBudget:
+    return VisualTokenBudget(args.max_visual_tokens, args.max_visual_tokens_by_age, args.min_visual_tokens)

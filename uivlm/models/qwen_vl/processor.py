@@ -1,0 +1,67 @@
+"""Tokenizer and image processor of Qwen-VL, in the base model's format: it has no chat tokens.
+
+In: text and screens. Out: ids and pixels, as `episodes.encode` takes them.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from uivlm.episodes.sentence import ScreenPiece
+from uivlm.models.qwen_vl.config import QwenVLConfig
+from uivlm.models.qwen_vl.tokenizer import QwenTokenizer
+
+MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)[:, None, None]  # CLIP's, red green blue
+STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)[:, None, None]
+
+
+def to_pixel_values(rgb: NDArray[np.uint8], image_size: int) -> NDArray[np.float32]:
+    unit = np.asarray(resize(rgb, image_size), np.float32).transpose(2, 0, 1) / np.float32(255)
+    return np.ascontiguousarray((unit - MEAN) / STD)
+
+
+def resize(rgb: NDArray[np.uint8], size: int) -> Image.Image:
+    """Bicubic to size x size, as in Pillow 13.
+
+    Pillow resizes one axis, rounds to bytes, then resizes the other. Before version 13 the width always came
+    first; now the height does if it shrinks much more. On a tall phone that changes a pixel by several levels
+    of 255. The order is fixed here, so that every version gives the same pixels.
+    """
+    height, width = rgb.shape[:2]
+    height_first = height - size > 2 * max(width - size, 0)
+    between = (width, size) if height_first else (size, height)
+    bicubic = Image.Resampling.BICUBIC
+    return Image.fromarray(rgb).resize(between, bicubic).resize((size, size), bicubic)
+
+
+class QwenVLProcessor:
+    def __init__(self, tokenizer: QwenTokenizer, config: QwenVLConfig) -> None:
+        if tokenizer.special_tokens["<img>"] != config.image_start_id or len(tokenizer) > config.vocab_size:
+            raise ValueError(
+                f"the tokens do not fit the model: {len(tokenizer)} with <img> at "
+                f"{tokenizer.special_tokens['<img>']}, the model "
+                f"has {config.vocab_size} with <img> at {config.image_start_id}"
+            )
+        self.tokenizer, self.config = tokenizer, config
+        self.bos_ids: tuple[int, ...] = ()
+        self.eos_id = self.pad_id = tokenizer.special_tokens["<|endoftext|>"]
+        self.image_token_id = config.image_token_id
+        # the model was not trained with plain positions beyond seq_length
+        original = config.long_context == "original"
+        self.max_length = config.max_position_embeddings if original else config.seq_length  # tokens
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, with_special_tokens=False)
+
+    def is_text_token(self, token: int) -> bool:
+        """Does the token have text? `decode` leaves control tokens out."""
+        return 0 <= token < self.tokenizer.num_ranks
+
+    def image_token_ids(self, piece: ScreenPiece) -> list[int]:
+        return self.tokenizer.image_token_ids(self.config.num_queries)
+
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
+        return to_pixel_values(piece.screen.pixels, int(self.config.visual["image_size"]))

@@ -1,0 +1,1 @@
+"""Drawing for people: HTML pages, SVG plots, actions on screenshots. No torch."""

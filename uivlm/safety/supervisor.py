@@ -1,0 +1,76 @@
+"""The person who supervises a run: confirms gestures, stops the run, or takes over."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rich.console import Console
+from rich.prompt import Prompt
+from rich.text import Text
+
+from uivlm.actions.decision import Decision
+from uivlm.actions.gesture import Gesture
+from uivlm.episodes.episode import Screen, Step
+
+SupervisorAnswer = Literal["yes", "no", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationRequest:
+    """The next gesture, with secrets masked. Without a gesture, the run cannot continue and needs help."""
+
+    screen: Screen
+    decision: Decision | None
+    gesture: Gesture | None
+    reasons: tuple[str, ...]  # why a person must confirm; empty: no confirmation is needed
+
+
+class Supervisor(Protocol):
+    @property
+    def previews_gestures(self) -> bool:
+        """Every gesture waits, even one that needs no confirmation."""
+
+    def answer(self, request: ConfirmationRequest) -> SupervisorAnswer | tuple[Step, ...]:
+        """Perform the gesture, deny it, stop the run; or the steps that the person performed instead."""
+
+    def stop_requested(self) -> bool:
+        """The person wants the run to end."""
+
+
+class NoSupervisor:
+    """Denies every gesture that needs confirmation."""
+
+    previews_gestures = False
+
+    def answer(self, request: ConfirmationRequest) -> SupervisorAnswer | tuple[Step, ...]:
+        return "no" if request.reasons else "yes"
+
+    def stop_requested(self) -> bool:
+        return False
+
+
+class TerminalSupervisor:
+    """A person at the terminal. Only a clear yes confirms."""
+
+    previews_gestures = False
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def answer(self, request: ConfirmationRequest) -> SupervisorAnswer | tuple[Step, ...]:
+        if not request.reasons:
+            return "yes"
+        title = "needs help" if request.decision is None else request.decision.text
+        self.console.print(Text(f"next: {title}\n  " + "\n  ".join(request.reasons)))
+        try:
+            choice = Prompt.ask(
+                "perform it? (yes, no, mine: I did it on the phone, stop)",
+                console=self.console,
+                choices=["yes", "no", "mine", "stop"],
+                default="no",
+            )
+        except EOFError:
+            return "no"
+        return () if choice == "mine" else "yes" if choice == "yes" else "stop" if choice == "stop" else "no"
+
+    def stop_requested(self) -> bool:
+        return False

@@ -1,1 +1,0 @@
-"""Episodes become sentences of words and pictures, and sentences become token ids."""

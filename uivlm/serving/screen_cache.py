@@ -1,0 +1,129 @@
+"""Images of requests: bytes in, screens out, never more pixels than the limits; and a cache of screens."""
+
+import base64
+import binascii
+import hashlib
+import io
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from uivlm.episodes.episode import Element, Screen
+
+MAX_SCREEN_PIXELS = 16_000_000  # of one screen; 1440 x 3120 has 4.5 million
+MAX_REQUEST_PIXELS = 600_000_000  # of all screens of a request: 200 of 1080 x 2400 have 518 million
+MAX_JPEG_SCANS = 100  # each is decoded over the whole image
+MAX_CACHE_BYTES = 2 << 30
+ImageFormat = Literal["PNG", "JPEG"]
+
+
+class InvalidImageError(ValueError):
+    """An image that cannot be read or is too large."""
+
+
+def decode_base64(text: str) -> bytes:
+    """Raises InvalidImageError."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidImageError(f"not valid base64 ({error})") from None
+
+
+def decode_screen_image(data: bytes, max_pixels: int, *formats: ImageFormat) -> NDArray[np.uint8]:
+    """Pixels uint8 [H, W, 3]. The size is checked in the file's header, before any pixel is decoded."""
+    if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_JPEG_SCANS:
+        raise InvalidImageError(f"JPEG with more than {MAX_JPEG_SCANS} scans")
+    try:
+        image = Image.open(io.BytesIO(data), formats=formats)
+        num_pixels = image.width * image.height
+        if not 0 < num_pixels <= MAX_SCREEN_PIXELS:
+            size = f"{image.width} x {image.height}"
+            raise InvalidImageError(f"got {size} pixels; expected 1 to {MAX_SCREEN_PIXELS}")
+        if num_pixels > max_pixels:
+            raise _request_too_large()
+        return np.array(image.convert("RGB"))
+    except InvalidImageError:
+        raise
+    except UnidentifiedImageError:
+        names = " or ".join(formats)
+        raise InvalidImageError(f"got {len(data)} bytes that are not a {names} image") from None
+    except Image.DecompressionBombError as error:
+        raise InvalidImageError(f"too many pixels ({error})") from None
+    except Exception as error:  # a decoder may raise anything on a damaged file
+        raise InvalidImageError(f"damaged image ({error or type(error).__name__})") from None
+
+
+def _request_too_large() -> InvalidImageError:
+    return InvalidImageError(f"the screens of one request exceed {MAX_REQUEST_PIXELS} pixels together")
+
+
+def digest(data: bytes) -> str:
+    """The name of an image file: its SHA-256, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def screen_bytes(screen: Screen) -> int:
+    """Approximate memory of a screen: its pixels, its PNG, its elements at four bytes a character."""
+    elements = sum(500 + 4 * (len(e.text) + len(e.ui_type)) for e in screen.elements)
+    return screen.pixels.nbytes + len(screen._png or b"") + 1000 + elements
+
+
+class ScreenCache:
+    """Recent screens by the digest of their image file, so that a client sends each once.
+
+    Bounded in bytes; the least recently used is dropped first. Thread-safe.
+    """
+
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self.max_bytes, self.num_bytes = max_bytes, 0
+        self._screens: OrderedDict[str, Screen] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, digest: str, elements: tuple[Element, ...]) -> Screen | None:
+        """The same object for the same screen, so that what was computed from it is reused."""
+        with self._lock:
+            screen = self._screens.get(digest)
+            if screen is None:
+                return None
+            self._screens.move_to_end(digest)
+            return screen if screen.elements == elements else replace(screen, elements=elements)
+
+    def add(self, digest: str, screen: Screen) -> None:
+        with self._lock:
+            old = self._screens.pop(digest, None)
+            self._screens[digest] = screen
+            self.num_bytes += screen_bytes(screen) - (0 if old is None else screen_bytes(old))
+            while self.num_bytes > self.max_bytes:
+                self.num_bytes -= screen_bytes(self._screens.popitem(last=False)[1])
+
+
+class ScreenDecoder:
+    """Decodes the screens of one request, at most MAX_REQUEST_PIXELS together."""
+
+    def __init__(self, cache: ScreenCache) -> None:
+        self.cache, self.pixel_budget = cache, MAX_REQUEST_PIXELS
+
+    def find_cached(self, digest: str, elements: tuple[Element, ...]) -> Screen | None:
+        """A screen that was sent before. Raises InvalidImageError when the request has too many pixels."""
+        screen = self.cache.find(digest, elements)
+        if screen is not None:
+            self.pixel_budget -= screen.pixels.size // 3
+            if self.pixel_budget < 0:
+                raise _request_too_large()
+        return screen
+
+    def decode(self, data: bytes, elements: tuple[Element, ...], *formats: ImageFormat) -> Screen:
+        """A screen that is sent as a file. Keeps its PNG. Raises InvalidImageError."""
+        name = digest(data)
+        if (cached := self.find_cached(name, elements)) is not None:
+            return cached
+        pixels = decode_screen_image(data, self.pixel_budget, *formats)
+        screen = Screen(pixels, elements, _png=data if data.startswith(b"\x89PNG") else None)
+        self.pixel_budget -= screen.pixels.size // 3
+        self.cache.add(name, screen)
+        return screen

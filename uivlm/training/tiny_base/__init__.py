@@ -1,0 +1,1 @@
+"""The pre-training of the tiny base, on screens drawn at random."""

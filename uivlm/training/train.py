@@ -1,0 +1,189 @@
+"""Fine-tuning: a whole run in reading order.
+
+In: prepared data and a recipe. Out: a checkpoint folder (`training/checkpoint.py`). During the run, the
+Trainer's own checkpoints are in the folder OUT.state; `resume` continues from the newest complete one.
+"""
+
+import atexit
+import json
+import os
+import shutil
+import sys
+import time
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.text import Text
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
+
+from uivlm import recipe as recipes
+from uivlm.atomic import check_new_dir
+from uivlm.episodes.dataset import PreparedData
+from uivlm.episodes.encode import IGNORE, Example, Processor
+from uivlm.models import adapters
+from uivlm.models.adapters import lora_layers, summarize_layers
+from uivlm.models.build import build, prompt_format
+from uivlm.models.cost import prepare_and_measure
+from uivlm.models.loaded_model import LoadedModel
+from uivlm.training import checkpoint
+from uivlm.training.callbacks import GracefulShutdown, epochs_started, latest_checkpoint
+from uivlm.training.dataset import WindowDataset
+from uivlm.training.feature_cache import CachedFeatureDataset, build_feature_cache
+from uivlm.training.mixture import ConcatEpisodes, make_mixture_sampler, open_datasets
+from uivlm.training.trainer import TENSORBOARD, make_trainer
+
+
+def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
+    """Fine-tune by the recipe. Returns the finished checkpoint folder `out`."""
+    started = time.monotonic()
+    folder = Path(out)
+    state_dir = open_state_dir(folder, recipe, resume)
+    sources, sentence_format = open_datasets(recipe), prompt_format(recipe)
+    loaded = build(recipe)
+    print_lora_targets(loaded)
+    eval_dataset = _eval_dataset(recipe, sources[0].prepared, loaded)
+    model, shape = prepare_and_measure(loaded, recipe.train.seed)
+    if torch.cuda.is_available() and not loaded.quantized:
+        model.cuda()
+    _make_state_dir(state_dir, recipe)  # only now, so that a rejected run leaves no files
+    dataset = _train_dataset(recipe, loaded, ConcatEpisodes(sources))
+    print_example(dataset[0], loaded.processor)
+    mixture = make_mixture_sampler(sources, sentence_format)
+    trainer = make_trainer(recipe, loaded, model, shape, dataset, mixture, eval_dataset, state_dir)
+    shutdown = GracefulShutdown(trainer.any_process)
+    for callback in (shutdown, *_tensorboard_callbacks(folder, recipe)):
+        trainer.add_callback(callback)
+    latest = latest_checkpoint(state_dir, trainer.args.world_size) if resume else None
+    if latest:
+        adapters.load_extra(model, loaded, latest)
+        trainer.sampler.set_epoch(epochs_started(latest))
+    trainer.train(resume_from_checkpoint=str(latest) if latest else None)
+    if recipe.data.eval_episodes and trainer.state.best_model_checkpoint:
+        adapters.load_extra(model, loaded, Path(trainer.state.best_model_checkpoint))
+    if shutdown.stopped:
+        raise InterruptedError(
+            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
+            "Run the same command with --resume to continue"
+        )
+    if trainer.is_world_process_zero():
+        log = (state_dir / checkpoint.LOG).read_text("utf-8")
+        data = [source.summary(sentence_format) for source in sources]
+        checkpoint.save(folder, model, loaded, recipe, data, time.monotonic() - started, log)
+        shutil.rmtree(state_dir)
+    return folder
+
+
+def exit_distributed() -> None:
+    """End a process of a distributed run. Does nothing in a single-process run.
+
+    The communication threads of torch can abort an interpreter that shuts down normally. The launcher would
+    then report a failure, although everything is written.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        atexit._run_exitfuncs()  # of libraries, such as wandb
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def open_state_dir(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
+    """The folder OUT.state. ValueError if OUT exists, or if `resume` does not fit what is there."""
+    check_new_dir(out)
+    state_dir = out.with_name(f"{out.name}.state")
+    recipe_file = state_dir / checkpoint.RECIPE
+    if resume and not recipe_file.is_file():
+        raise ValueError(f"--resume: {state_dir} does not exist. Train without --resume")
+    if resume and _read_state_recipe(recipe_file) != recipe:
+        raise ValueError(
+            f"--resume: the interrupted run in {state_dir} has a different recipe. "
+            "Train without --resume into another --out"
+        )
+    if state_dir.exists() and not resume and int(os.environ.get("RANK", "0")) == 0:
+        raise ValueError(
+            f"{state_dir} is an interrupted run: continue it with --resume, or remove that folder"
+        )
+    return state_dir
+
+
+def _read_state_recipe(recipe_file: Path) -> recipes.Recipe:
+    try:
+        return recipes.from_dict(json.loads(recipe_file.read_text("utf-8")))
+    except ValueError as error:
+        raise ValueError(
+            f"--resume: {recipe_file} is not a recipe of this version ({error}); remove {recipe_file.parent} "
+            "and train again"
+        ) from error
+
+
+def _make_state_dir(state_dir: Path, recipe: recipes.Recipe) -> None:
+    """Local rank 0 creates the folder while the other ranks wait.
+
+    Otherwise rank 0 could mistake the folder of a faster rank for an interrupted run.
+    """
+    recipe_file = state_dir / checkpoint.RECIPE
+    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_json(recipe_file, recipes.to_dict(recipe))
+    while not recipe_file.is_file():  # if rank 0 fails, the launcher stops this process
+        time.sleep(0.1)
+
+
+def print_lora_targets(loaded: LoadedModel, console: Console | None = None) -> None:
+    """Print which layers have adapters."""
+    if loaded.lora is not None:
+        layers = summarize_layers(lora_layers(loaded.model, loaded.lora_targets))
+        (console or Console()).print(Text(f"adapters of rank {loaded.lora.r} on\n{layers}", "dim"))
+
+
+def print_example(example: Example, processor: Processor, console: Console | None = None) -> None:
+    """Print a sentence as the loss sees it: trained tokens green, others dim, ■ for the end token."""
+    text = Text()
+    tokens = zip(example.input_ids.tolist(), example.labels.tolist(), strict=True)
+    keyed = ((token, (label != IGNORE, token == processor.image_token_id)) for token, label in tokens)
+    for (trained, is_image), run in groupby(keyed, key=lambda item: item[1]):
+        ids = [token for token, _ in run]
+        if is_image:
+            text.append(f"[{len(ids)} visual tokens]", "cyan")
+        else:
+            ends = [k for k, token in enumerate(ids) if token == processor.eos_id]
+            parts = [ids[a:b] for a, b in zip([0, *(k + 1 for k in ends)], [*ends, len(ids)], strict=True)]
+            text.append("■\n".join(processor.decode(part) for part in parts), "green" if trained else "dim")
+    (console or Console()).print(text)
+
+
+def _train_dataset(
+    recipe: recipes.Recipe, loaded: LoadedModel, episodes: ConcatEpisodes
+) -> WindowDataset | CachedFeatureDataset:
+    sentence_format = prompt_format(recipe)
+    if recipe.train.cache_vision_features:
+        return build_feature_cache(loaded.model, recipe, episodes, sentence_format, loaded.processor)
+    return WindowDataset(episodes, episodes.num_steps, sentence_format, loaded.processor)
+
+
+def _eval_dataset(
+    recipe: recipes.Recipe, prepared: PreparedData, loaded: LoadedModel
+) -> WindowDataset | None:
+    """The first episodes of the split "validation"; None if the recipe needs none."""
+    max_episodes = recipe.data.eval_episodes
+    if not max_episodes:
+        return None
+    episodes = prepared.episodes("validation", max_episodes=max_episodes)
+    if not len(episodes):
+        raise ValueError(
+            f"data.eval_episodes: got {max_episodes}, "
+            f"but the split 'validation' of {recipe.data.path} is empty. Set it to 0"
+        )
+    num_steps = [ref.num_rows for ref in episodes.refs]
+    return WindowDataset(episodes, num_steps, prompt_format(recipe), loaded.processor)
+
+
+def _tensorboard_callbacks(out: Path, recipe: recipes.Recipe) -> list[TrainerCallback]:
+    """TensorBoard logs to OUT/../tensorboard/NAME, not to the checkpoint, so that one page shows all runs."""
+    if TENSORBOARD not in recipe.train.report_to or int(os.environ.get("RANK", "0")):
+        return []
+    from torch.utils.tensorboard import SummaryWriter
+
+    return [TensorBoardCallback(SummaryWriter(str(out.parent / TENSORBOARD / out.name)))]
