@@ -145,9 +145,9 @@ def test_a_recipe_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_an_installed_package_has_its_recipes_inside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As setup.py puts them into the wheel: uivlm/recipes next to uivlm/recipe.py."""
+    """As setup.py puts them into the wheel: uivlm/recipes next to uivlm/recipe."""
     shutil.copytree(ROOT / "recipes", tmp_path / "uivlm" / "recipes")
-    monkeypatch.setattr("uivlm.recipe.__file__", str(tmp_path / "uivlm" / "recipe.py"))
+    monkeypatch.setattr("uivlm.recipe.file.__file__", str(tmp_path / "uivlm" / "recipe" / "file.py"))
     assert recipes_dir() == tmp_path / "uivlm" / "recipes"
     assert load("tiny_blind").name == "tiny_blind"
 

@@ -78,7 +78,7 @@ class SmallestModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class SmallestLoader:
-    args: LlamaVitArgs  # a model of the project has its own settings in uivlm/recipe.py
+    args: LlamaVitArgs  # a model of the project has its own settings in uivlm/recipe/model_args.py
     projector_name: ClassVar[str] = "projection"
 
     def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:

@@ -1,7 +1,7 @@
 """What a model's own file provides, and all that the rest of the project knows of it.
 
-A model is one file or folder with a `ModelLoader`, its settings in `uivlm/recipe.py` and one `case` in
-`build.py`. docs/models.md shows a whole one.
+A model is one file or folder with a `ModelLoader`, its settings in `uivlm/recipe/model_args.py` and one
+`case` in `build.py`. docs/models.md shows a whole one.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,95 @@
+"""The run as a value: its parts, what they require of each other, and its JSON in a checkpoint."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, with_config
+
+from uivlm.actions.schema import STRICT, SchemaError, from_json
+from uivlm.recipe.checks import RecipeError, require
+from uivlm.recipe.model_args import ModelArgs, Quantization, QwenHFArgs
+from uivlm.recipe.train_args import DataArgs, DistributedArgs, OptimArgs, PromptArgs, TrainArgs
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    name: str
+    model: Annotated[ModelArgs, Field(discriminator="type")]
+    prompt: PromptArgs
+    data: DataArgs
+    train: TrainArgs = TrainArgs()
+    optim: OptimArgs = OptimArgs()
+    distributed: DistributedArgs = DistributedArgs()
+
+    @property
+    def quantize(self) -> Quantization:
+        """Quantization of the frozen language model; None: as published."""
+        return getattr(self.model, "quantize", None)
+
+    def without_quantization(self) -> "Recipe":
+        model: Any = self.model
+        replace = dataclasses.replace
+        return self if self.quantize is None else replace(self, model=replace(model, quantize=None))
+
+    def __post_init__(self) -> None:
+        train, zero_stage, eval_episodes = self.train, self.distributed.zero_stage, self.data.eval_episodes
+        require(
+            self.quantize is None or zero_stage < 3,
+            f"distributed.zero_stage is 3, which cannot shard quantized weights (model.quantize "
+            f"{self.quantize!r}): set distributed.zero_stage to 2 or less",
+        )
+        require(
+            train.early_stopping_patience is None or eval_episodes,
+            f"train.early_stopping_patience is {train.early_stopping_patience}, but there is no validation: "
+            "set data.eval_episodes to a number of episodes",
+        )
+        by_age = isinstance(self.model, QwenHFArgs) and self.model.max_visual_tokens_by_age
+        require(
+            not (by_age and train.cache_vision_features),
+            "train.cache_vision_features caches each screen at one size, but model.max_visual_tokens_by_age "
+            "shrinks screens as they age: set train.cache_vision_features to false",
+        )
+        if self.model.lora is None:
+            _check_full(train, zero_stage)
+
+
+def _check_full(train: TrainArgs, zero_stage: int) -> None:
+    """What full fine-tuning requires of the other parts."""
+    full = "full fine-tuning (model.lora null)"
+    require(
+        zero_stage < 3,
+        f"distributed.zero_stage is 3, where no process holds all the weights that {full} must save: "
+        "set distributed.zero_stage to 2 or less",
+    )
+    require(
+        zero_stage or train.precision != "bfloat16",
+        f"{full} in bfloat16 would lose its small updates: set train.precision to float32, or "
+        "distributed.zero_stage to 1 or 2, which keeps float32 copies",
+    )
+    require(
+        not train.cache_vision_features,
+        f"train.cache_vision_features needs frozen vision parts, but {full} may train them: "
+        "set train.cache_vision_features to false",
+    )
+
+
+def to_dict(recipe: Recipe) -> dict[str, Any]:
+    return dataclasses.asdict(recipe)
+
+
+def from_dict(tree: dict[str, Any]) -> Recipe:
+    """The recipe of a parsed recipe.json. Raises RecipeError that names the field."""
+    if isinstance(tree, dict) and "grammar" in tree:
+        raise RecipeError(
+            "written by uivlm 0.1: grammar is now prompt, and train is split into train, optim "
+            "and distributed. Train again, or rewrite recipe.json by the table in CHANGELOG.md (0.2.0)"
+        )
+    try:
+        return from_json(ADAPTER, tree, "recipe")
+    except SchemaError as error:
+        raise RecipeError(str(error)) from error
+
+
+ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Recipe)

@@ -1,0 +1,90 @@
+"""Settings of everything but the model: prompt, data, optimizer, training, distribution."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from uivlm.recipe.checks import above_zero, at_least, require
+
+
+@dataclass(frozen=True, slots=True)
+class PromptArgs:
+    """How episodes become sentences (`episodes.sentence.PromptFormat`)."""
+
+    num_bins: int = 100  # equal bins of each axis
+    max_screens: int = 8  # in one sentence
+    max_past_actions: int = 8  # older actions given as text
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraDataset:
+    """More prepared data, mixed in."""
+
+    path: str
+    weight: float = 1.0  # share of its sentences in an epoch: 0.5 takes a half, 2 takes each twice
+    split: str = "train"
+    max_episodes: int | None = None
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight <= 100, f"data.extra.weight is {self.weight}: it must be in (0, 100]")
+
+
+@dataclass(frozen=True, slots=True)
+class DataArgs:
+    path: str  # prepared data: the folder that `python -m data_prep` wrote
+    split: str = "train"
+    max_episodes: int | None = None
+    extra: tuple[ExtraDataset, ...] = ()
+    eval_episodes: int = 0  # of the split "validation", evaluated after each tenth of a run; 0: no validation
+
+    def __post_init__(self) -> None:
+        at_least("data.eval_episodes", self.eval_episodes, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimArgs:
+    """AdamW and its schedule: linear warmup, then cosine decay to zero."""
+
+    lr: float = 1e-5  # peak learning rate
+    weight_decay: float = 0.1
+    adam_beta2: float = 0.95
+    max_grad_norm: float = 1.0
+    warmup_fraction: float = 0.01  # of all optimizer steps
+
+    def __post_init__(self) -> None:
+        above_zero("optim.lr", self.lr)
+        above_zero("optim.max_grad_norm", self.max_grad_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainArgs:
+    epochs: float = 1.0
+    per_device_batch_size: int = 1  # sentences per forward and device
+    gradient_accumulation_steps: int = 1  # forwards per optimizer step
+    packing: bool = False  # concatenate a batch into one row without cross-attention; otherwise pad rows
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    num_workers: int | None = None  # data loader processes; None: half of the cores, at most eight
+    cache_vision_features: bool = False  # compute frozen vision features once, into DATA/features
+    early_stopping_patience: int | None = None  # validations in a row without improvement that end a run
+    report_to: tuple[str, ...] = ("tensorboard",)  # what transformers reports to: "wandb", ...
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        above_zero("train.epochs", self.epochs)
+        at_least("train.per_device_batch_size", self.per_device_batch_size, 1)
+        at_least("train.gradient_accumulation_steps", self.gradient_accumulation_steps, 1)
+        at_least("train.num_workers", self.num_workers, 0)
+        at_least("train.early_stopping_patience", self.early_stopping_patience, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedArgs:
+    """How the training state is sharded (DeepSpeed)."""
+
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0  # 0: no DeepSpeed
+    cpu_offload: bool = False  # keep the optimizer (stage 3: also the weights) in CPU memory
+
+    def __post_init__(self) -> None:
+        message = "distributed.cpu_offload needs DeepSpeed: set distributed.zero_stage to 1, 2 or 3"
+        require(self.zero_stage or not self.cpu_offload, message)
