@@ -87,6 +87,7 @@ def test_every_recipe_loads_and_survives_json(path: Path) -> None:
     prompt_format(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_trains(path: Path, small: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, two_steps(path, small, tmp_path / "out"), catch_exceptions=False)
@@ -94,6 +95,7 @@ def test_every_recipe_trains(path: Path, small: tuple[dict[str, Path], Path], tm
     check(tmp_path / "out", path)
 
 
+@pytest.mark.slow
 def test_a_recipe_trains_as_a_program(small: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
     path = ROOT / "recipes" / "tiny.py"
     command = [sys.executable, "-m", "uivlm", *two_steps(path, small, tmp_path / "out")]

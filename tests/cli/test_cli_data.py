@@ -84,6 +84,7 @@ def test_numbers_below_the_minimum(uivlm: Uivlm, verb: str, option: str, value: 
 # -- record-miniwob --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_record_miniwob(uivlm: Uivlm) -> None:
     try:
         chromium.find_chromium()

@@ -136,6 +136,7 @@ def test_doctor_finds_no_phone(uivlm: Uivlm, monkeypatch: pytest.MonkeyPatch) ->
     assert "no phone" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
 def test_a_run_ends_on_request(signal_name: str, url: str, tmp_path: Path) -> None:
     """Whole trace, its own status, and no adb server left."""
@@ -195,6 +196,7 @@ def without_torch(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(program, capture_output=True, text=True, cwd=cwd, timeout=60, env=environment)
 
 
+@pytest.mark.slow
 def test_a_phone_host_runs_without_torch(url: str, tmp_path: Path) -> None:
     done = without_torch("run", "go home", "--agent", url, "--trace-dir", "trace", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.helpers import tiny_models
@@ -11,6 +12,7 @@ from tests.helpers.command_line import Uivlm, refused
 from tests.helpers.paths import ROOT
 
 
+@pytest.mark.slow
 def test_train_then_evaluate(uivlm: Uivlm, small: Path) -> None:
     status, out, err = uivlm("train", str(small / "small.py"), "--set", "train.epochs=2", "--out", "mine")
     assert status == 0, err
@@ -61,6 +63,7 @@ def test_scores_beside_each_other(uivlm: Uivlm, small: Path) -> None:
     assert "verdicts" in refused(uivlm("compare", "majority", "oracle"))
 
 
+@pytest.mark.slow
 def test_train_qwenvl_then_evaluate(uivlm: Uivlm, small: Path, tmp_path: Path) -> None:
     """The paper's recipe on a tiny checkpoint in Qwen-VL's own format."""
     recipe, base = str(ROOT / "recipes" / "qwenvl.py"), tiny_models.qwen_base(tmp_path / "qwen")

@@ -55,6 +55,7 @@ def full(qwen: recipes.Recipe) -> ModelShape:
     return prepare_and_measure(build(qwen, "meta"), 0)[1]
 
 
+@pytest.mark.slow
 def test_parameters_by_hand(full: ModelShape) -> None:
     """Of Qwen-VL's layers, r (inputs + outputs) each; and 9,656,935,168 in all."""
     layers = [(4096, 3 * 4096), (4096, 4096), (4096, 11008), (4096, 11008), (11008, 4096)]

@@ -16,6 +16,8 @@ from uivlm.episodes.episode import Element
 from uivlm.reports.draw import caption
 from uivlm.safety.policy import Policy
 
+pytestmark = pytest.mark.slow
+
 TAP_DONE, SWIPE_DONE = Touch(((25, 100),), 60), Touch(((50, 160), (50, 40)), 500)
 DRAWN = "[...document.querySelectorAll('#frame svg > *')].map(n => [n.tagName, n.getAttribute('class')])"
 WORDS = "document.querySelector('#frame svg').textContent"

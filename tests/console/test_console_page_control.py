@@ -9,6 +9,8 @@ from uivlm.actions.action import Finish, Press, Swipe, Tap, Type
 from uivlm.actions.gesture import PressKey, Touch, TypeText
 from uivlm.rollout.trace_reader import read_trace
 
+pytestmark = pytest.mark.slow
+
 TAP_DONE, SWIPE_DONE = Touch(((25, 100),), 60), Touch(((50, 160), (50, 40)), 500)
 DRAWN = "[...document.querySelectorAll('#frame svg > *')].map(n => [n.tagName, n.getAttribute('class')])"
 WORDS = "document.querySelector('#frame svg').textContent"

@@ -7,6 +7,8 @@ from tests.helpers.console_client import DONE, SWIPE, TAP, Scripted, at_console
 from uivlm.actions.action import Type
 from uivlm.actions.gesture import Touch
 
+pytestmark = pytest.mark.slow
+
 TAP_DONE, SWIPE_DONE = Touch(((25, 100),), 60), Touch(((50, 160), (50, 40)), 500)
 DRAWN = "[...document.querySelectorAll('#frame svg > *')].map(n => [n.tagName, n.getAttribute('class')])"
 WORDS = "document.querySelector('#frame svg').textContent"

@@ -88,6 +88,7 @@ def test_the_end_of_the_console_ends_the_run(glass, tmp_path):
         person.session.start("g", False)
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_run(tmp_path):
     program = f"""
 from functools import partial

@@ -110,6 +110,7 @@ def test_ids_with_slashes_come_back(tmp_path: Path) -> None:
     assert set(singles) == {row["episode_id"] for row in EXPECTED["single/single-00000-of-00001"]}
 
 
+@pytest.mark.slow
 def test_workers_and_runs_do_not_change_the_data(tmp_path: Path) -> None:
     for name, workers in (("one", 1), ("two", 2)):
         made(FIXTURE, tmp_path / name, workers=workers)

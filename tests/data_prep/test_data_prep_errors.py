@@ -57,6 +57,7 @@ def test_a_limited_run_goes_past_a_damaged_shard(tmp_path: Path) -> None:
     assert (report["episodes"], len(report["damaged"])) == (1, 1)
 
 
+@pytest.mark.slow
 def test_only_damaged_shards_are_refused_by_many_workers_and_a_real_process(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

@@ -48,6 +48,7 @@ def killed_after(seconds: float, arguments: list[str]) -> None:
     process.wait()
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_it_ends_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
     start = time.perf_counter()
     subprocess.run(
@@ -212,6 +213,7 @@ def test_two_runs_do_not_make_the_same_folder(source: Path, tmp_path: Path) -> N
         assert "another run is writing" in refused(tmp_path, str(source), str(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_what_is_done(source: Path, tmp_path: Path) -> None:
     """A limit on the size of files simulates the disk."""
     arguments = command(source, tmp_path / "out", "--workers", "1")

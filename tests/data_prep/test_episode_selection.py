@@ -43,6 +43,7 @@ def shard(folder: Path, name: str, episodes: range) -> None:
     write_shard(folder / f"{name}-00000-of-00001", examples)
 
 
+@pytest.mark.slow
 def test_a_subsample_is_of_whole_train_episodes_and_reproducible(tmp_path: Path) -> None:
     shard(tmp_path / "source", "google_apps", range(200))
     shard(tmp_path / "source", "install", range(40))
@@ -82,6 +83,7 @@ def test_no_screen_of_an_excluded_episode_is_encoded(tmp_path: Path, monkeypatch
     assert encoded == report["steps"] < report["records_read"]
 
 
+@pytest.mark.slow
 def test_only_the_named_subsets(tmp_path: Path) -> None:
     arguments = ["--subset", "single", "--workers", "1"]
     subprocess.run(
@@ -155,6 +157,7 @@ def test_a_source_behind_a_url(tmp_path: Path) -> None:
     assert "cannot be opened" in refused(tmp_path, "nosuch://bucket/x", str(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_url_is_read_by_many_workers(tmp_path: Path) -> None:
     prepare(f"file://{FIXTURE}", tmp_path / "far", workers=2)
     made(FIXTURE, tmp_path / "near")
@@ -180,6 +183,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_worker_of_ray_is_killed_and_the_bytes_are_the_same(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray has no wheel for this system")
     prepare(source, tmp_path / "pool", settings=PrepSettings(images=ImageSettings(image_format="png")))
@@ -201,6 +205,7 @@ def test_a_worker_of_ray_is_killed_and_the_bytes_are_the_same(source: Path, tmp_
     assert sorted(os.listdir(tmp_path)) == ["pool", "ray"]
 
 
+@pytest.mark.slow
 def test_several_machines_give_the_same_bytes(source: Path, tmp_path: Path) -> None:
     """Two nodes of one processor each, on this machine; each part says which of them did it."""
     pytest.importorskip("ray", reason="Ray has no wheel for this system")

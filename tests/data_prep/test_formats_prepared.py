@@ -54,6 +54,7 @@ def test_gold_against_itself(name: str, sources: Path, tmp_path: Path) -> None:
     assert len(verdicts) == sum(len(episode.steps) for episode in episodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_parts_cross_process_borders(name: str, sources: Path, tmp_path: Path) -> None:
     part = MODULES[name].find(str(sources / name))[0]

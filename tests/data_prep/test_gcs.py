@@ -73,6 +73,7 @@ def refusing(status: int) -> Iterator[str]:
         server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shards_of_a_bucket_give_the_same_bytes(bucket: str, tmp_path: Path, workers: int) -> None:
     near = made(FIXTURE, tmp_path / "near")

@@ -34,6 +34,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> WorkDir:
     return made
 
 
+@pytest.mark.slow
 def test_no_screen_is_read_for_it(work: WorkDir) -> None:
     """5.7 million screens do not fit into memory."""
     on_disk = work.screens_path(0, "train").stat().st_size
@@ -52,6 +53,7 @@ def test_no_screen_is_read_for_it(work: WorkDir) -> None:
     assert 0 < peak < on_disk / 20
 
 
+@pytest.mark.slow
 def test_written_rows_are_let_go(work: WorkDir) -> None:
     """Of 30 MB of screens, gathered from a mapped file, a few are in memory at a time."""
     code = (

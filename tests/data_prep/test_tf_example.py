@@ -126,6 +126,7 @@ def test_a_name_has_as_many_bytes_as_its_length_says() -> None:
 DATA = wire(10, NUMBER, PLAIN, wire(10, wire(10, b"f"), wire(18, wire(18, wire(10, bytes(8))))))
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(at=st.integers(0, len(DATA)), cut=st.integers(0, 6), put=st.binary(max_size=3) | st.just(PLAIN))
 def test_whatever_is_changed_the_features_are_those_of_protobuf(at: int, cut: int, put: bytes) -> None:

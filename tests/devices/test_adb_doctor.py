@@ -65,6 +65,7 @@ def patch_dumpsys(monkeypatch, *args: str, output: str) -> None:
     monkeypatch.setitem(SERVICES, "dumpsys", other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "check", "severity", "detail"),
     [
@@ -106,6 +107,7 @@ def test_findings_from_dumpsys(adb, monkeypatch, args, output, check, severity, 
     assert fix in finding.fix
 
 
+@pytest.mark.slow
 def test_hints_and_their_fixes(adb, monkeypatch):
     monkeypatch.setitem(SERVICES, "dumpsys", lambda device, args: success_result("null"))
     with phone_on(adb, keyboards=(LATIN_KEYBOARD,)) as (device, _, shell):
@@ -241,6 +243,7 @@ def test_no_adb_at_all(monkeypatch):
     assert "install adbutils" in table
 
 
+@pytest.mark.slow
 def test_a_phone_that_is_unplugged_meanwhile(adb):
     with phone_on(adb, Faults(unplug=UnplugFault(2))) as (device, _, _):
         findings = findings_of(adb, device.serial)

@@ -96,6 +96,7 @@ class ScriptedLink:
         return self.activities
 
 
+@pytest.mark.slow
 def test_transitions_are_waited_out():
     null = "mCurrentFocus=null\n"
     link = ScriptedLink([null, null, FOCUS.format(SETTINGS)])

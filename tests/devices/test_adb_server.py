@@ -163,6 +163,7 @@ def test_a_hanging_adb_raises():
 # -- the user's ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_of_the_users_server_starts_none(port):
     device = AdbDevice(Link("R5", user_adb(), reconnect_timeout_s=0.5), NO_WAIT)
     for call in (device.screen, lambda: device.perform(PressKey("back")), device.foreground):

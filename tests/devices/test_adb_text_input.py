@@ -124,6 +124,7 @@ def test_typed_text_arrives_unchanged(wired, text):
     assert {argv[0] for argv in shell.command_log} == {"input", "echo"}  # nothing else was run
 
 
+@pytest.mark.slow
 def test_hundreds_of_texts_arrive_unchanged(wired):
     device, phone, shell = wired
     for text in texts(3, 250):
@@ -237,6 +238,7 @@ def android_types(calls: list[list[str]]) -> Iterator[str]:
                 raise AssertionError(f"unexpected command {call}")
 
 
+@pytest.mark.slow
 @needs_mksh
 def test_ten_thousand_texts_arrive_and_nothing_is_run(tmp_path):
     adb = RecordingAdb()

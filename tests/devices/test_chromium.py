@@ -19,6 +19,8 @@ from uivlm.devices.web import chromium
 from uivlm.devices.web.chromium import EXECUTABLES, open_browser
 from uivlm.devices.web.device import WebDevice, open_web_device
 
+pytestmark = pytest.mark.slow
+
 try:
     chromium.find_chromium()
 except DeviceError as absent:

@@ -23,6 +23,8 @@ from uivlm.devices.web.device import open_web_device
 from uivlm.devices.web.static_site import serve_folder
 from uivlm.rollout.loop import run_episode
 
+pytestmark = pytest.mark.slow
+
 try:
     chromium.find_chromium()
 except DeviceError as absent:

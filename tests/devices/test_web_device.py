@@ -14,6 +14,8 @@ from uivlm.devices.web import device as web
 from uivlm.devices.web.device import Viewport
 from uivlm.devices.web.static_site import serve_folder
 
+pytestmark = pytest.mark.slow
+
 try:
     chromium.find_chromium()
 except DeviceError as absent:

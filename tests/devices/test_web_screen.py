@@ -13,6 +13,8 @@ from uivlm.devices.device import DeviceError, InspectableDevice
 from uivlm.devices.web import chromium
 from uivlm.devices.web.chromium import CAPTURE_SCREENSHOT, BrowserCommandError
 
+pytestmark = pytest.mark.slow
+
 try:
     chromium.find_chromium()
 except DeviceError as absent:

@@ -124,6 +124,7 @@ PIECES = [
 TEXTS = [text for text, _, _ in VALID] + [text for refused in REFUSED.values() for text in refused]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer_format", FOREIGN_FORMATS)
 @settings(max_examples=2500, deadline=None, derandomize=True, database=None)
 @given(text=st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=60))

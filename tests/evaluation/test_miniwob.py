@@ -31,6 +31,8 @@ from uivlm.evaluation.miniwob.tasks import (
 from uivlm.evaluation.online import run_trials
 from uivlm.rollout.loop import run_episode
 
+pytestmark = pytest.mark.slow
+
 try:
     chromium.find_chromium()
     miniwob._pages_dir()

@@ -164,6 +164,7 @@ def evaluate_root(
     return scoring.evaluate_checkpoint(checkpoint, recorded.episodes, out, run_info, mode, workers, executor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free_running", [False, True], ids=["teacher-forced", "free-running"])
 def test_a_killed_evaluation_resumes_to_the_same_rows(root: Path, free_running: bool, tmp_path: Path) -> None:
     """Kill the command as soon as it has written rows; then run it to its end."""
@@ -190,6 +191,7 @@ def test_a_killed_evaluation_resumes_to_the_same_rows(root: Path, free_running: 
     assert untimed(resumed) == untimed(expected)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_verdicts(root: Path, tmp_path: Path) -> None:
     one, two = (
         evaluate_root(root, tmp_path / str(workers), 8, EvalMode(batch_size=2), workers) for workers in (1, 2)
@@ -200,6 +202,7 @@ def test_two_processes_give_the_same_verdicts(root: Path, tmp_path: Path) -> Non
     assert [row["episode_index"] for row in rows[1:]] == [v.episode_index for v in one]
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_verdicts(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     local, ray = (

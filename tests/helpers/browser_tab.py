@@ -171,15 +171,15 @@ class Tab:
 def tab(browser: Browser, person: Person, width: int = 1000, height: int = 900) -> Iterator[Tab]:
     """The page in its own tab. Afterwards: it had no error, and requested nothing but its console."""
     with browser.new_page() as page:
-        one = Tab(page, person)
-        one.size(width, height, mobile=width < 500)
+        page_tab = Tab(page, person)
+        page_tab.size(width, height, mobile=width < 500)
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         page.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
         page.goto(person.url)
-        one.says("#state", "Nothing is running")
-        yield one
-        assert one.js("broken") == []
-        assert one.js("window.hit") is None
-        asked = one.js("performance.getEntriesByType('resource').map(entry => entry.name)")
+        page_tab.says("#state", "Nothing is running")
+        yield page_tab
+        assert page_tab.js("broken") == []
+        assert page_tab.js("window.hit") is None
+        asked = page_tab.js("performance.getEntriesByType('resource').map(entry => entry.name)")
         assert asked
         assert [url for url in asked if not url.startswith(f"{person.url}/")] == []

@@ -129,8 +129,8 @@ def wished(loaded: LoadedCheckpoint, *wishes: str, limit: int = 40) -> tuple[str
     processor = BridgeProcessor(tokenizer(), config())
     tokens = [token for text in wishes for token in processor.encode(text)]
     module = Wishing(tokens, FIRST + 4)
-    one = LoadedCheckpoint(module, processor, loaded.prompt_format, loaded.recipe, "wishing")
-    decision = TorchEngine(one, limit, constrained=True).predict(episode(0, 3).history(0))
+    checkpoint = LoadedCheckpoint(module, processor, loaded.prompt_format, loaded.recipe, "wishing")
+    decision = TorchEngine(checkpoint, limit, constrained=True).predict(episode(0, 3).history(0))
     assert not isinstance(decision.action, InvalidAction)
     assert loaded.prompt_format.action_text.format(decision.action) == decision.text
     return decision.text, module

@@ -71,12 +71,12 @@ class GoldEpisode:
 
 def swipes() -> list[Gold]:
     """From the middle in 16 directions, long, short and at the edge of a tap; some to the very edge."""
-    found = []
+    gestures = []
     for length in (0.45, 0.2, 0.0405):
         for angle in np.arange(16) * np.pi / 8 + 0.01:
             lift = 0.5 + length * np.sin(angle), 0.5 + length * np.cos(angle)
-            found.append(Gold(4, (0.5, 0.5), lift))
-    return [*found, Gold(4, (1.0, 0.0), (0.0, 1.0)), Gold(4, (0.541, 0.507), (0.0011, 0.5788))]
+            gestures.append(Gold(4, (0.5, 0.5), lift))
+    return [*gestures, Gold(4, (1.0, 0.0), (0.0, 1.0)), Gold(4, (0.541, 0.507), (0.0011, 0.5788))]
 
 
 def taps() -> list[Gold]:

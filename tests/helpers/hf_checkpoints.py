@@ -50,28 +50,30 @@ def tokenizer_json() -> str:
 
 def config_json(kind: str) -> dict[str, Any]:
     ids = Tokenizer.from_str(tokenizer_json()).get_vocab()
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "architectures": [f"{kind}ForConditionalGeneration"],
         "tie_word_embeddings": False,
     }
-    told |= {"image_token_id": ids["<|image_pad|>"], "video_token_id": ids["<|video_pad|>"]}
-    told |= {f"vision_{x}_token_id": ids[f"<|vision_{x}|>"] for x in ("start", "end")}
+    common |= {"image_token_id": ids["<|image_pad|>"], "video_token_id": ids["<|video_pad|>"]}
+    common |= {f"vision_{x}_token_id": ids[f"<|vision_{x}|>"] for x in ("start", "end")}
     text = TEXT | {"vocab_size": len(ids) + 5, "eos_token_id": ids["<|im_end|>"]}
     text |= {"bos_token_id": ids["<|endoftext|>"]}
     vision: dict[str, Any] = {"depth": 2, "num_heads": 2, "patch_size": 4, "initializer_range": 0.3}
     match kind:
         case "Qwen2VL":
             vision |= {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-            return told | text | {"model_type": "qwen2_vl", "rope_scaling": MROPE, "vision_config": vision}
+            return common | text | {"model_type": "qwen2_vl", "rope_scaling": MROPE, "vision_config": vision}
         case "Qwen2_5_VL":
             vision |= {"hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24, "window_size": 16}
             vision |= {"fullatt_block_indexes": [1]}
-            return told | text | {"model_type": "qwen2_5_vl", "rope_scaling": MROPE, "vision_config": vision}
+            return (
+                common | text | {"model_type": "qwen2_5_vl", "rope_scaling": MROPE, "vision_config": vision}
+            )
     vision |= {"hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24, "model_type": "qwen3_vl"}
     vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
     text |= {"head_dim": 16, "model_type": "qwen3_vl_text"}
     text |= {"rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3], "mrope_interleaved": True}}
-    return told | {"model_type": "qwen3_vl", "text_config": text, "vision_config": vision}
+    return common | {"model_type": "qwen3_vl", "text_config": text, "vision_config": vision}
 
 
 def published(kind: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -93,8 +95,8 @@ def write(root: Path, kind: str) -> Path:
     weights = published(kind, {name: value.detach().clone() for name, value in model.state_dict().items()})
     save_file(weights, root / "model.safetensors", metadata={"format": "pt"})
     (root / "tokenizer.json").write_text(tokenizer_json())
-    told = {"eos_token": "<|im_end|>", "pad_token": {"content": "<|endoftext|>", "special": True}}
-    (root / "tokenizer_config.json").write_text(json.dumps(told))
+    control_tokens = {"eos_token": "<|im_end|>", "pad_token": {"content": "<|endoftext|>", "special": True}}
+    (root / "tokenizer_config.json").write_text(json.dumps(control_tokens))
     scale = HALF if kind == "Qwen3VL" else CLIP
     pixels = {"image_mean": scale.mean, "image_std": scale.std, "patch_size": 4, "merge_size": 2}
     (root / "preprocessor_config.json").write_text(json.dumps(pixels))

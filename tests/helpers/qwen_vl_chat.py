@@ -1,15 +1,17 @@
-"""Qwen-VL-Chat's format, as its published code has it. It proves the tokenizer; the project trains the base
-format.
+"""Qwen-VL-Chat's format, as its published code defines it.
 
-In: the original's list format, or turns of pieces: text, or ids that code made. Out: ids and labels.
+It tests the tokenizer; the project trains the base format.
+
+Input: the original's list format, or turns of pieces (text, or token ids). Output: ids and labels.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from uivlm.episodes.encode import IGNORE
-from uivlm.models.qwen_vl.tokenizer import QwenTokenizer
+from uivlm.models.qwen_vl.tokenizer import SPECIAL_TOKENS, QwenTokenizer
 
 SYSTEM = "You are a helpful assistant."
 Piece = str | tuple[int, ...]
@@ -95,3 +97,23 @@ def encode_pieces(tokenizer: QwenTokenizer, pieces: Sequence[Piece]) -> list[int
     for piece in join_text(pieces):
         ids += tokenizer.encode(piece) if isinstance(piece, str) else piece
     return ids
+
+
+def queries_of(tokens: QwenTokenizer, ids: list[int]) -> int:
+    """Length of the first picture's span; the vocabulary's texts need not come from the model beside them."""
+    start, end = tokens.special_tokens["<img>"], tokens.special_tokens["</img>"]
+    return ids.index(end) - ids.index(start) - 1 if start in ids else 0
+
+
+def pieces_of(tokens: QwenTokenizer, text: str, queries: int) -> tuple[Piece, ...]:
+    """A text of the original, in which control tokens are written out, as pieces."""
+    pieces: list[Piece] = []
+    names = "|".join(re.escape(name) for name in SPECIAL_TOKENS)
+    for part in re.split(rf"(<img>.*?</img>|{names})", text):
+        if part.startswith("<img>"):
+            pieces.append(tuple(tokens.image_token_ids(queries, part[5:-6])))
+        elif part in tokens.special_tokens:
+            pieces.append((tokens.special_tokens[part],))
+        elif part:
+            pieces.append(part)
+    return tuple(pieces)

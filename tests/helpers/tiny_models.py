@@ -103,10 +103,10 @@ def qwen_base(folder: Path, context: int = 512, spread: float = 0.1) -> Path:
     """A random Qwen-VL whose tokens are bytes, in the original's format. `spread` of its weights."""
     visual = {"image_size": 32, "patch_size": 8, "width": 24, "layers": 1, "heads": 2, "mlp_ratio": 2.0}
     visual |= {"output_dim": 128, "n_queries": QWEN_QUERIES, "image_start_id": QWEN_CONTROL + 214}
-    told: dict[str, Any] = {"vocab_size": 480, "hidden_size": 128, "num_hidden_layers": 2}
-    told |= {"num_attention_heads": 4, "kv_channels": 32, "intermediate_size": 64, "visual": visual}
+    text: dict[str, Any] = {"vocab_size": 480, "hidden_size": 128, "num_hidden_layers": 2}
+    text |= {"num_attention_heads": 4, "kv_channels": 32, "intermediate_size": 64, "visual": visual}
     torch.manual_seed(0)
-    made = QwenVL(QwenVLConfig(seq_length=context, max_position_embeddings=2 * context, **told))
+    made = QwenVL(QwenVLConfig(seq_length=context, max_position_embeddings=2 * context, **text))
     with torch.no_grad():
         for value in made.parameters():
             value += spread * torch.randn_like(value)
@@ -125,8 +125,8 @@ def vocabulary() -> Path:
 
 
 def qwen_recipe(base_folder: Path, data: Path, train: dict[str, Any] | None = None, **part: Any) -> Recipe:
-    one = recipe(base_folder, data, **(train or {}))
-    return replace(one, model=QwenVLArgs(str(base_folder), **({"lora": LoraArgs(4, 8, 0.0)} | part)))
+    llama_vit = recipe(base_folder, data, **(train or {}))
+    return replace(llama_vit, model=QwenVLArgs(str(base_folder), **({"lora": LoraArgs(4, 8, 0.0)} | part)))
 
 
 def screen(seed: int, height: int = 30, width: int = 20) -> Screen:

@@ -32,11 +32,11 @@ def begin(
 
     `program` is `-m`, a module and its arguments, or a file and its arguments. Both write to the file `said`.
     """
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
     said.write_bytes(b"")
-    places = [environment | told | _place(str(rank)) for rank in range(COUNT)]
+    places = [environment | address | _place(str(rank)) for rank in range(COUNT)]
     return [parent.submit(_fork, program, said, place).result() for place in places]
 
 

@@ -26,13 +26,13 @@ def main(folder: str) -> None:
     module.requires_grad_(False)
     module.transformer.h.requires_grad_(True)
     trained = [value for value in module.parameters() if value.requires_grad]
-    told = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": config["zero_optimization"]}
+    settings = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": config["zero_optimization"]}
     optimizer = torch.optim.AdamW(trained, 1e-3)
     engine, *_ = library.initialize(
         model=module.train(),
         model_parameters=trained,
         optimizer=optimizer,
-        config=told | {"zero_allow_untested_optimizer": True},
+        config=settings | {"zero_allow_untested_optimizer": True},
     )
     ids, pixels = row(module, rank == 0)
     for _ in range(2):
@@ -45,13 +45,13 @@ def main(folder: str) -> None:
 
 
 def row(module: files.QwenVL, sees: bool) -> tuple[Tensor, Tensor | None]:
-    words = torch.arange(10, 30)
+    token_ids = torch.arange(10, 30)
     if not sees:
-        return words[None], None
+        return token_ids[None], None
     places = torch.full((module.config.num_queries,), module.config.image_token_id)
     start = torch.tensor([module.config.image_start_id])
     side = int(module.config.visual["image_size"])
-    return torch.cat([words, start, places, start + 1])[None], torch.rand(1, 3, side, side)
+    return torch.cat([token_ids, start, places, start + 1])[None], torch.rand(1, 3, side, side)
 
 
 if __name__ == "__main__":

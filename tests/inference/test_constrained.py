@@ -71,6 +71,7 @@ def qwen(_: Path) -> tuple[Processor, int]:
     return QwenReader(QwenTokenizer(read_ranks(vocabulary())), told), told.vocab_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [tiny, few_merges, with_blanks_in_front, qwen2_5, qwen])
 def test_what_may_follow_is_found_as_by_trying_every_token(
     tmp_path: Path, kind: Callable[[Path], tuple[Processor, int]]
@@ -94,6 +95,7 @@ def test_what_may_follow_is_found_as_by_trying_every_token(
         assert speech.best_token(said, chances) == found[0]
 
 
+@pytest.mark.slow
 def test_of_a_large_vocabulary_few_tokens_are_tried() -> None:
     """An untrained model finds its words, too, without asking for each of all tokens."""
     reader, size = qwen(Path())

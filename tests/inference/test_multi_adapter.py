@@ -32,6 +32,7 @@ def weights(loaded: LoadedCheckpoint) -> dict[str, int]:
     return {name: value.data_ptr() for name, value in loaded.model.named_parameters() if "lora_" not in name}
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_each_is_the_agent_that_it_is_alone(folders: list[Path]) -> None:
     """In any order, in turns: no adapter is left in another's way."""
@@ -63,6 +64,7 @@ def test_the_base_is_there_once(folders: list[Path]) -> None:
             assert torch.equal(value, kept[name]), f"{name} of the second is the first's"
 
 
+@pytest.mark.slow
 def test_served_by_name(folders: list[Path]) -> None:
     agents = load_agents(folders, max_cached_prefixes=2)
     assert list(agents) == ["adapter0", "adapter1", "adapter2"]

@@ -86,6 +86,7 @@ def batches(size: int) -> list[list[History]]:
     return [*twice, *([of.history(t) for of in several] for t in range(6))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 7])
 @pytest.mark.parametrize("kind", ["llama_vit", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"])
 def test_answers_side_by_side_are_those_of_each_alone(

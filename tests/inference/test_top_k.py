@@ -19,6 +19,7 @@ from uivlm.inference.load import LoadedCheckpoint
 from uivlm.models.bridge.model import BridgeProcessor
 
 
+@pytest.mark.slow
 def test_the_likeliest_answers_are_those_of_all(
     loaded: LoadedCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

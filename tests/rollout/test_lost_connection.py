@@ -18,6 +18,8 @@ from uivlm.devices.adb.server import private_server
 from uivlm.devices.sim.faults import Faults, UnplugFault
 from uivlm.devices.sim.shell import LATIN_KEYBOARD
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def clean(adb, tmp_path_factory) -> Run:

@@ -112,6 +112,7 @@ def test_a_turned_phone_is_shown_whole(tmp_path: Path) -> None:
     assert shares[2] == pytest.approx(60 * 30 / (800 * 360), abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_long_run_has_small_frames(tmp_path: Path) -> None:
     screens = [Screen(np.full((900, 400, 3), 3 * i % 256, np.uint8)) for i in range(80)]
     trace = TraceWriter(tmp_path / "run", "goal")

@@ -46,6 +46,7 @@ def test_a_decision_that_takes_too_long_gets_503(monkeypatch: pytest.MonkeyPatch
     assert (answer.status_code, answer.text) == (503, "no decision within 0.2 s")
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_arrive_gets_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler, "BODY_TIMEOUT_S", 0.2)
 
@@ -59,6 +60,7 @@ def test_a_body_that_does_not_arrive_gets_408(monkeypatch: pytest.MonkeyPatch) -
     assert answer.status_code == 408
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_finishes_its_batch_and_rejects_the_queue() -> None:
     agent = HeldAgent()
     with ThreadPoolExecutor(2) as pool:

@@ -181,6 +181,7 @@ def test_hostile_bodies_are_only_ever_a_schema_error() -> None:
             assert read_chat(damaged, ACTION_TEXT, ScreenCache()).model
 
 
+@pytest.mark.slow
 def test_qwen_agents_own_client_plays_an_episode(tmp_path: Path) -> None:
     """Qwen-Agent, unchanged: its messages, its images from files, its streaming."""
     get_chat_model = pytest.importorskip(

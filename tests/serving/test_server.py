@@ -48,6 +48,7 @@ class FailingAgent:
         raise self.error
 
 
+@pytest.mark.slow
 def test_the_served_agent_decides_as_the_local_one():
     local, remote_end = ChecksumAgent(), ChecksumAgent()
     action_types = set()
@@ -201,6 +202,7 @@ def test_candidates_are_sent_on_request() -> None:
         assert (refused.status_code, refused.text[:6]) == (422, "top_k:")
 
 
+@pytest.mark.slow
 def test_a_request_for_candidates_is_a_batch_of_its_own() -> None:
     agent = HeldRankingAgent()
     with serve_in_thread({"tiny": agent}) as url, ThreadPoolExecutor(4) as pool:

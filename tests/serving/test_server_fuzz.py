@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.served import HeldAgent
 from uivlm.serving.server import serve_in_thread
+
+pytestmark = pytest.mark.slow
 
 
 def test_no_request_makes_the_server_fail(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_order_is_a_permutation_of_seed_and_epoch() -> None:
     assert sorted(max(s) for s in steps) != [max(s) for s in steps], "the steps themselves are shuffled"
 
 
+@pytest.mark.slow
 def test_readers_beside_the_run_change_nothing(root: Path, tmp_path: Path) -> None:
     outs = [train(small(root, num_workers=number, epochs=2.0), tmp_path / str(number)) for number in (0, 2)]
     assert (outs[0] / "adapter_model.safetensors").read_bytes() == (

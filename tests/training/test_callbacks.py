@@ -86,6 +86,7 @@ def test_a_judgement_is_that_of_each_action_by_hand(root: Path) -> None:
         assert figure == (pytest.approx(np.mean(right[name])) if name in right else None)
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_is_judged_right(root: Path, tmp_path: Path) -> None:
     one = small(root, epochs=150.0)
     one = replace(one, data=replace(one.data, max_episodes=2))
@@ -118,6 +119,7 @@ def test_shares_of_processes_add_up(root: Path) -> None:
     assert validate(built.model, given, 0, 1, lambda _: sum(parts)) == pytest.approx(whole)
 
 
+@pytest.mark.slow
 def test_the_best_state_becomes_the_checkpoint(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ def test_the_best_state_becomes_the_checkpoint(
     ]
 
 
+@pytest.mark.slow
 def test_a_run_without_progress_ends_early(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +186,7 @@ def test_validation_needs_episodes(root: Path, tmp_path: Path) -> None:
 # -- signals --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_step_and_keeps_a_whole_state(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -24,6 +24,8 @@ from uivlm.training import deepspeed
 from uivlm.training.callbacks import latest_checkpoint
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
 # begun as users do: without DeepSpeed, and with the most of it
 LAUNCHED = {("llama_vit", 0), ("qwen_vl", 3)}

@@ -14,6 +14,8 @@ from uivlm.training.feature_cache import build_feature_cache
 from uivlm.training.mixture import ConcatEpisodes, open_datasets
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 EPISODES = [episode(seed, num_steps) for seed, num_steps in enumerate((1, 6, 2, 3))]
 
 

@@ -16,6 +16,8 @@ from tests.helpers.tiny_models import episode, prepare, with_settings
 from uivlm.recipe import DataArgs, load
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 LOSSES = ROOT / "tests" / "golden" / "losses" / "tiny.txt"
 NUM_STEPS = 10
 

@@ -14,6 +14,7 @@ from uivlm.models.build import build, prompt_format
 from uivlm.training.metrics import Meter, StepCounts
 
 
+@pytest.mark.slow
 def test_every_layout_of_a_step_gives_the_same_loss_and_gradient(root: Path, tmp_path: Path) -> None:
     """Batch 8, 4 x 2 and 1 x 8: rows of very different numbers of trained tokens."""
     runs = [

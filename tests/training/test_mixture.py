@@ -59,6 +59,7 @@ def test_episodes_of_all_sources_one_after_the_other(root: Path) -> None:
             joined[outside]
 
 
+@pytest.mark.slow
 def test_a_run_on_two_folders(root: Path, tmp_path: Path) -> None:
     """Also with kept features: the same losses."""
     logs = []

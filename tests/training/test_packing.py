@@ -1,10 +1,9 @@
-"""Several sentences in one row: each reads as if it were alone, for every model."""
+"""Packing: each of several sentences in one row gives the same result as alone, for every model."""
 
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from torch import Tensor, nn
 
 from tests.helpers import hf_checkpoints
 from tests.helpers.hf_llama_vit_parts import write_llama, write_vision
-from tests.helpers.tiny_models import base, episode, prepare, qwen_base, qwen_recipe, recipe, with_settings
+from tests.helpers.packed_rows import KINDS, batched, mixed, packing_recipe, rows_of, tower
+from tests.helpers.tiny_models import base, episode, prepare, qwen_base
 from uivlm.devices.sim.expert import record_demonstration
 from uivlm.devices.sim.tasks import make_task
 from uivlm.episodes.encode import IGNORE, Example
@@ -22,12 +22,9 @@ from uivlm.models.build import build, prompt_format
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
 from uivlm.models.packed_attention import PACKED_ATTENTION
-from uivlm.recipe import DataArgs, LlamaPartsArgs, QwenHFArgs, Recipe, load
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.recipe import load
 from uivlm.training.dataset import encode_window
 from uivlm.training.train import train
-
-KINDS = ["llama_vit", "llama_parts", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"]
 
 
 @pytest.fixture(scope="module")
@@ -46,50 +43,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def wanted(root: Path, kind: str, **part: Any) -> Recipe:
-    if kind == "qwen_vl":
-        made = qwen_recipe(root / kind, root / "data")
-    else:
-        made = recipe(root / "llama_vit", root / "data")
-        if kind == "llama_parts":
-            parts = LlamaPartsArgs(str(root / kind), str(root / "dinov2"), made.model.lora, grid_size=2)
-            made = replace(made, model=parts)
-        elif kind != "llama_vit":
-            made = replace(made, model=QwenHFArgs(str(root / kind), made.model.lora))
-    settings = {"per_device_batch_size": 3, "epochs": 1.0, "report_to": (), "precision": "float32"}
-    return with_settings(replace(made, data=DataArgs(str(root / "data"))), **(settings | part))
-
-
-def rows_of(one: Recipe, built: LoadedModel, lengths: tuple[int, ...]) -> list[Example]:
-    spoken = prompt_format(one)
-    return [
-        encode_window(window, True, spoken, built.processor, "")
-        for i, n in enumerate(lengths)
-        for window in spoken.windows(episode(20 + i, n))
-    ]
-
-
-def batched(built: LoadedModel, rows: list[Example], pack: bool) -> dict[str, Any]:
-    batch = Collator(built.processor.pad_id, built.processor.image_token_id, pack)(rows)
-    return {name: part for name, part in batch.items() if name not in LOG_ONLY_KEYS}
-
-
-def words(built: LoadedModel, random: np.random.Generator, length: int) -> Example:
-    """A sentence without a screen, of any words; every token but the first is trained."""
-    ids = random.choice(built.processor.encode("swipe from home to say tap"), length)
-    return Example(ids, np.where(np.arange(length) > 0, ids, IGNORE), np.zeros(length - 1, np.int64), ())
-
-
-def mixed(one: Recipe, built: LoadedModel, seed: int) -> list[Example]:
-    """Episodes, and sentences of 1 to 400 tokens without a screen, in any order."""
-    random = np.random.default_rng(seed)
-    lengths = [1, *np.exp(random.uniform(0, 6, 3)).astype(int)]
-    rows = rows_of(one, built, tuple(random.integers(1, 7, 3))) + [words(built, random, n) for n in lengths]
-    return [rows[i] for i in random.permutation(len(rows))]
-
-
 def steady(module: nn.Module, rows: int) -> bool:
-    """Does each row of a product keep its bits among more rows? Not if a thread has three rows or fewer."""
+    """Whether a row of a product keeps its bits among more rows: not if a thread has few rows."""
     layers = {part.weight.shape: part for part in module.modules() if isinstance(part, nn.Linear)}
     for layer in layers.values():
         many = torch.randn(999, layer.in_features, generator=torch.Generator().manual_seed(0))
@@ -132,15 +87,17 @@ def compare(built: LoadedModel, rows: list[Example]) -> int:
 
 
 def need_steady(built: LoadedModel) -> None:
+    """Skip the bitwise part on a machine whose products change with the number of rows."""
     if not steady(built.model, 64):
         pytest.skip("linear layers of this machine round a row otherwise where there are more; held to 1e-5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_packed_sentences_read_as_alone(root: Path, kind: str, seed: int) -> None:
-    one = wanted(root, kind)
+    one = packing_recipe(root, kind)
     built = build(one)
     rows = mixed(one, built, seed)
     assert batched(built, rows, pack=True)["input_ids"].shape == (1, sum(len(row.input_ids) for row in rows))
@@ -149,9 +106,10 @@ def test_packed_sentences_read_as_alone(root: Path, kind: str, seed: int) -> Non
     assert exact
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_packed_episodes_of_the_phone_read_as_alone() -> None:
-    """The base that comes with the package, and what it is trained on."""
+    """The base that comes with the package, on episodes of its training task."""
     one = load("tiny")
     built = build(one)
     spoken = prompt_format(one)
@@ -169,8 +127,8 @@ def test_packed_episodes_of_the_phone_read_as_alone() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_a_sentence_reads_the_same_in_any_company(root: Path, kind: str) -> None:
-    """Bit for bit the shortest, too."""
-    one = wanted(root, kind)
+    """Bit for bit, also for the shortest sentence."""
+    one = packing_recipe(root, kind)
     built = build(one)
     need_steady(built)
     rows = mixed(one, built, 3)
@@ -179,10 +137,11 @@ def test_a_sentence_reads_the_same_in_any_company(root: Path, kind: str) -> None
     assert all(torch.equal(*pair) for pair in zip(there, reversed(back), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_gradients_are_those_of_separate_forwards(root: Path, kind: str) -> None:
-    """Their sums run over more rows. Blocks that are computed again see the same sentences."""
-    one = wanted(root, kind)
+    """Up to rounding, as their sums run over more rows. Recomputed blocks see the same sentences."""
+    one = packing_recipe(root, kind)
     module = (built := build(one)).model
     rows = mixed(one, built, 4)
     module.train().requires_grad_(True)
@@ -206,15 +165,10 @@ def test_packed_gradients_are_those_of_separate_forwards(root: Path, kind: str) 
     assert all(torch.equal(again[name], value) for name, value in packed.items())
 
 
-def tower(module: Any) -> Any:
-    """The language model, as transformers has it."""
-    return module.language if hasattr(module, "language") else module.model.language_model
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "qwen_vl"])
 @torch.inference_mode()
 def test_without_packing_attention_is_the_ordinary_one(root: Path, kind: str) -> None:
-    one = wanted(root, kind)
+    one = packing_recipe(root, kind)
     built = build(one)
     assert tower(built.model).config._attn_implementation == PACKED_ATTENTION
     assert built.model.config.vision_config._attn_implementation == "sdpa"
@@ -228,8 +182,8 @@ def test_without_packing_attention_is_the_ordinary_one(root: Path, kind: str) ->
 @pytest.mark.parametrize("kind", ["llama_vit", "Qwen2_5_VL"])
 @torch.inference_mode()
 def test_another_attention_packs_too(root: Path, kind: str, attention: str) -> None:
-    """It is not by sentence, so bits may differ; nothing leaks."""
-    one = wanted(root, kind)
+    """It does not attend sentence by sentence, so bits may differ; nothing leaks."""
+    one = packing_recipe(root, kind)
     built = build(one)
     tower(built.model).set_attn_implementation(attention)
     rows = rows_of(one, built, (3, 1, 2))
@@ -246,7 +200,7 @@ def test_packed_sentences_keep_their_sliding_window(root: Path, tmp_path: Path) 
     told = json.loads((tmp_path / "base" / "config.json").read_text())
     window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
     (tmp_path / "base" / "config.json").write_text(json.dumps(told | window))
-    plain, sliding = wanted(root, "Qwen2VL"), wanted(root, "Qwen2VL")
+    plain, sliding = packing_recipe(root, "Qwen2VL"), packing_recipe(root, "Qwen2VL")
     sliding = replace(sliding, model=replace(sliding.model, base_model=str(tmp_path / "base")))
     far, near = build(plain), build(sliding)
     rows = rows_of(plain, far, (3, 1, 2))
@@ -261,7 +215,7 @@ def test_packed_sentences_keep_their_sliding_window(root: Path, tmp_path: Path) 
 @torch.inference_mode()
 def test_nothing_leaks_from_one_sentence_into_another(root: Path, kind: str) -> None:
     """Another first sentence of the same length, other screens: not a bit of the second changes."""
-    one = wanted(root, kind)
+    one = packing_recipe(root, kind)
     built = build(one)
     first, second = rows_of(one, built, (2, 3))
     words = first.input_ids.copy()
@@ -274,12 +228,13 @@ def test_nothing_leaks_from_one_sentence_into_another(root: Path, kind: str) -> 
     assert not torch.equal(*changed), "the change is one that the model sees"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama_vit", "qwen_vl", "Qwen2_5_VL"])
 def test_a_packed_run_is_a_padded_one(root: Path, tmp_path: Path, kind: str) -> None:
     """Loss and gradient of each step; the adapters move on from the same gradients."""
     logs = []
     for packing in (False, True):
-        one = wanted(root, kind, packing=packing)
+        one = packing_recipe(root, kind, packing=packing)
         one = replace(one, model=replace(one.model, lora=replace(one.model.lora, dropout=0.0)))
         out = train(one, tmp_path / str(packing))
         logs.append([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])
@@ -290,7 +245,7 @@ def test_a_packed_run_is_a_padded_one(root: Path, tmp_path: Path, kind: str) -> 
 
 
 def test_packed_rows_of_features(root: Path) -> None:
-    one = wanted(root, "llama_vit")
+    one = packing_recipe(root, "llama_vit")
     built = build(one)
     rows = rows_of(one, built, (3, 1))
     seen = [
@@ -307,8 +262,8 @@ def look(built: LoadedModel, screen: np.ndarray) -> np.ndarray:
 
 
 def test_tune_leaves_packing_to_the_model(root: Path) -> None:
-    """Adapters on: the wrapped model takes `lengths` too."""
-    one = wanted(root, "qwen_vl")
+    """With adapters, the wrapped model also takes `lengths`."""
+    one = packing_recipe(root, "qwen_vl")
     built = build(one)
     model = adapters.prepare_for_training(built, 0)
     batch = batched(built, rows_of(one, built, (1, 2)), pack=True)

@@ -40,6 +40,7 @@ from uivlm.training.deepspeed import deepspeed_config
 from uivlm.training.train import print_example, train
 
 
+@pytest.mark.slow
 def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +89,7 @@ def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
     assert card["num_processes"] == 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> None:
     runs = [
         train(small(root, epochs=1.0, seed=seed), tmp_path / name)
@@ -98,6 +100,7 @@ def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> Non
     assert not all(torch.equal(a[name], c[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     assert [line["loss"] for line in logs[1]] == pytest.approx([line["loss"] for line in logs[0]], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_of_uivlm_0_1_is_refused(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +236,7 @@ def test_zero_stages() -> None:
         DistributedArgs(cpu_offload=True)
 
 
+@pytest.mark.slow
 def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
     """Trained, saved, loaded and asked: the recorded actions' words, step by step, beyond one window too."""
     of = episode(0, 7)

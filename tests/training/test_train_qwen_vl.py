@@ -26,6 +26,8 @@ from uivlm.training.callbacks import latest_checkpoint
 from uivlm.training.checkpoint import checkpoint_files
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 
 def qwen(root: Path, part: dict[str, Any], **train_part: Any) -> Recipe:
     return qwen_recipe(root / "qwen", root / "data", {"epochs": 1.0, **train_part}, **part)
