@@ -122,6 +122,14 @@ class PromptFormat:
         pieces += self._screen_pieces(history.screen, first_trained - t)
         return tuple(pieces)
 
+    def later_ages(self, t: int) -> tuple[int, ...]:
+        """The ages at which later windows will show the screen of step `t`, other than its age now."""
+        stride = max(1, self.max_screens // 2)
+        first = self.window_start(t)
+        starts = range(first + stride if first else self.window_start(self.max_screens), t + 1, stride)
+        ages = {max(0, self._first_trained_step(start) - t) for start in starts}
+        return tuple(sorted(ages - {max(0, self._first_trained_step(first) - t)}))
+
     def _first_trained_step(self, start: int) -> int:
         """The smallest t for which `window_start(t)` is `start`."""
         return start + self.max_screens - max(1, self.max_screens // 2) if start else 0

@@ -56,6 +56,7 @@ class _Prompt:
     screens: list[
         tuple[ScreenPiece, bytes, int, int]
     ]  # piece, key, index of its first and of its last visual token
+    later: list[tuple[ScreenPiece, bytes]]  # the newest screen in the sizes that later windows show it in
 
 
 class TorchEngine:
@@ -177,7 +178,14 @@ class TorchEngine:
             for i in indices:
                 keys[i] = key
             screens.append((piece, key, indices[0], indices[-1]))
-        return _Prompt(token_ids, keys, screens)
+        return _Prompt(token_ids, keys, screens, self._later_screens(history))
+
+    def _later_screens(self, history: History) -> list[tuple[ScreenPiece, bytes]]:
+        processor, prompt_format = self.checkpoint.processor, self.checkpoint.prompt_format
+        ages = prompt_format.later_ages(len(history.steps)) if self.cache_sizes[0] else ()
+        pieces = [ScreenPiece(history.screen, age) for age in ages]
+        counts = (processor.image_token_ids(piece).count(processor.image_token_id) for piece in pieces)
+        return [(piece, screen_key(piece, count)) for piece, count in zip(pieces, counts, strict=True)]
 
     def _prefill(self, prompts: Sequence[_Prompt]) -> tuple[BatchDecoder, Tensor]:
         """Run the part of each prompt that is not cached. Logits [B, V] of the first new token."""
@@ -191,8 +199,10 @@ class TorchEngine:
             new_screens += [(piece, key) for piece, key, first, _ in prompt.screens if first >= shared]
         features = None
         if new_screens:
-            pieces, screen_keys = zip(*new_screens, strict=True)
-            features = torch.cat(self.feature_cache.get(pieces, screen_keys))[None]
+            # with the newest ones in their later sizes: otherwise half a window is encoded when it advances
+            later = [screen for prompt in prompts for screen in prompt.later]
+            pieces, screen_keys = zip(*new_screens, *later, strict=True)
+            features = torch.cat(self.feature_cache.get(pieces, screen_keys)[: len(new_screens)])[None]
         decoder = BatchDecoder(self.checkpoint.model, self.checkpoint.processor.pad_id, prefixes)
         lengths = [len(prefix.keys) for prefix in prefixes]
         token_ids = [prompt.token_ids[n:] for prompt, n in zip(prompts, lengths, strict=True)]

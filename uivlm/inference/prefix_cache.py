@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from uivlm.episodes.encode import Processor
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
+from uivlm.inference.kv_cache import preallocated_cache
 from uivlm.models.multimodal import encode_screens
 
 MAX_CACHED_SCREENS = 64  # screens whose features are cached, in addition to the prefixes
@@ -122,7 +122,7 @@ class BatchDecoder:
         lengths = torch.tensor([len(prefix.keys) for prefix in prefixes])
         longest = int(lengths.max())
         self.attention_mask = torch.arange(longest) >= longest - lengths[:, None]
-        self.past_key_values: Any = DynamicCache()
+        self.past_key_values: Any = preallocated_cache()
         for layer, parts in enumerate(zip(*(_layers_or_empty(prefixes)), strict=True)):
             keys, values = (_concat_padded([part[i] for part in parts], longest, 2) for i in (0, 1))
             self.past_key_values.update(keys, values, layer)
