@@ -3,7 +3,8 @@
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.modeling_utils import local_torch_dtype
 
 
 def find_or_download(name: str | Path, what: str, files: list[str]) -> Path:
@@ -37,6 +39,13 @@ def find_or_download(name: str | Path, what: str, files: list[str]) -> Path:
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or else its type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+@contextmanager
+def created_as(dtype: torch.dtype, device: str) -> Iterator[None]:
+    """Modules made inside lie on the device in this dtype from the start: no float32 copy takes memory."""
+    with torch.device(device), local_torch_dtype(dtype):
+        yield
 
 
 M = TypeVar("M", bound=PreTrainedModel)

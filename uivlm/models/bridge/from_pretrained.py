@@ -16,7 +16,7 @@ from uivlm.models import pretrained
 from uivlm.models.bridge import vision_encoder as encoders
 from uivlm.models.bridge.model import BridgeConfig, LlamaVit, Projection
 from uivlm.models.packed_attention import enable_packed_attention
-from uivlm.models.pretrained import first_line, load_pretrained
+from uivlm.models.pretrained import created_as, first_line, load_pretrained
 from uivlm.recipe import VisualTokens
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -73,13 +73,12 @@ def from_config_parts(
         raise ValueError(f"{root / CONFIG} does not describe a Llama ({first_line(error)})") from error
     text.update(dict(zip(CONTROL_TOKENS, _control_ids(root, text, tokenizer), strict=True)))
     vision_config, mean, std = encoders.read_published_config(vision_encoder)
-    with torch.device(device):
+    with created_as(dtype, device):
         module = LlamaVit(
             BridgeConfig(
                 text, vision_config, visual_tokens, (grid_size, grid_size), text.vocab_size, mean, std
             )
         )
-    nn.Module.to(module, dtype)
     nn.Module.eval(module)
     return module, tokenizer
 

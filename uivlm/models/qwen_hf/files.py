@@ -76,9 +76,8 @@ def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> Q
     root = find_or_download(name, with_weights=False)
     kind = read_architecture(root)
     config = _read_config(root, kind)
-    with torch.device(device):
+    with pretrained.created_as(dtype, device):
         module = QwenHF(kind(config))
-    nn.Module.to(module, dtype)
     nn.Module.eval(module)
     return module
 

@@ -58,9 +58,8 @@ def from_config(
     config = read_config(find_or_download(name, with_weights=False))
     if long_context is not None:
         config.long_context = long_context
-    with torch.device(device):
+    with pretrained.created_as(dtype, device):
         module = QwenVL(config)
-    nn.Module.to(module, dtype)
     nn.Module.eval(module)
     return module
 
