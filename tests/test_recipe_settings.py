@@ -199,6 +199,7 @@ def test_a_bad_setting_of_qwen_hf_says_so(settings: str, message: str) -> None:
         ("train.early_stopping_patience=3", "train.early_stopping_patience is 3, .* set data.eval_episodes"),
         ("optim.lr=0", "optim.lr is 0.0: it must be above 0"),
         ("train.epochs=-1", "train.epochs is -1.0: it must be above 0"),
+        ("train.save_minutes=0", "train.save_minutes is 0.0: it must be above 0"),
         ("optim.lr=NaN", "recipe.optim.lr: expected a finite number, got nan"),
         ("model.lora.r=0", "model.lora.r is 0: it must be at least 1"),
         ("model.lora.dropout=1", r"model.lora.dropout is 1.0: it must be in \[0, 1\)"),

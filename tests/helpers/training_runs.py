@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.helpers.tiny_models import (
 from uivlm.models import cost
 from uivlm.models.bridge.model import BridgeProcessor
 from uivlm.models.build import prompt_format
-from uivlm.recipe import Recipe
+from uivlm.recipe import LoraArgs, Recipe
 from uivlm.training.collator import Collator
 from uivlm.training.dataset import (
     WindowDataset,
@@ -32,6 +33,12 @@ EPISODES = [episode(seed, num_steps) for seed, num_steps in enumerate((1, 6, 2, 
 
 def small(root: Path, **part: Any) -> Recipe:
     return recipe(root / "base", root / "data", **part)
+
+
+def dropping(root: Path) -> Recipe:
+    """Three epochs with dropout and a worker; a checkpoint at every step."""
+    one = small(root, epochs=3.0, save_minutes=1e-9, num_workers=1)
+    return replace(one, model=replace(one.model, lora=LoraArgs(4, 8, 0.1)))
 
 
 def windows(screens: int = 4, context: int = 512) -> WindowDataset:

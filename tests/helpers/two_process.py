@@ -26,17 +26,21 @@ def parent() -> ProcessPoolExecutor:
 
 
 def begin(
-    parent: ProcessPoolExecutor, program: list[str], said: Path, environment: dict[str, str]
+    parent: ProcessPoolExecutor,
+    program: list[str],
+    said: Path,
+    environment: dict[str, str],
+    count: int = COUNT,
 ) -> list[int]:
-    """Start both processes with the environment of a launcher; return their process ids.
+    """Start the processes with the environment of a launcher; return their process ids.
 
-    `program` is `-m`, a module and its arguments, or a file and its arguments. Both write to the file `said`.
+    `program` is `-m`, a module and its arguments, or a file and its arguments. All write to the file `said`.
     """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
     said.write_bytes(b"")
-    places = [environment | address | _place(str(rank)) for rank in range(COUNT)]
+    places = [environment | address | _place(str(rank), str(count)) for rank in range(count)]
     return [parent.submit(_fork, program, said, place).result() for place in places]
 
 
@@ -54,8 +58,8 @@ def kill(processes: list[int]) -> None:
             os.kill(process, signal.SIGKILL)
 
 
-def _place(rank: str) -> dict[str, str]:
-    return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(COUNT), "LOCAL_WORLD_SIZE": str(COUNT)}
+def _place(rank: str, count: str) -> dict[str, str]:
+    return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
 
 
 def _wait(processes: list[int]) -> list[int]:

@@ -1,5 +1,7 @@
 """Shared by the tests of training: tiny bases, data, and screens of the pre-training; no GPU."""
 
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.helpers import two_process
 from tests.helpers.tiny_models import base, prepare, qwen_base
 from tests.helpers.training_runs import EPISODES
 from uivlm.episodes.sentence import ScreenPiece
@@ -25,6 +28,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     qwen_base(made / "qwen")
     prepare(made / "data", EPISODES)
     return made
+
+
+@pytest.fixture(scope="session")
+def parent() -> Iterator[ProcessPoolExecutor]:
+    """The process that runs of several processes fork from."""
+    with two_process.parent() as pool:
+        yield pool
 
 
 @pytest.fixture(autouse=True)

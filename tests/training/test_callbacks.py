@@ -23,7 +23,7 @@ from uivlm.recipe import DataArgs, Recipe, RecipeError
 from uivlm.training.curves import write_curves
 from uivlm.training.dataset import WindowDataset
 from uivlm.training.train import train
-from uivlm.training.validation import validate
+from uivlm.training.validation import make_eval_loader, validate
 
 ADAPTERS = "adapter_model.safetensors"
 
@@ -56,9 +56,8 @@ def test_a_judgement_is_that_of_each_action_by_hand(root: Path) -> None:
     one = small(root)
     built, spoken = build(one), prompt_format(one)
     episodes = [episode(seed, 6) for seed in range(3)]
-    found = validate(
-        built.model, WindowDataset(episodes, [6, 6, 6], spoken, built.processor), 0, 1, lambda sums: sums
-    )
+    rows = WindowDataset(episodes, [6, 6, 6], spoken, built.processor)
+    found = validate(built.model, make_eval_loader(rows, 1, 0, 0, 1), lambda sums: sums)
     right: dict[str, list[bool]] = {}
     nats = []
     for each in episodes:
@@ -95,28 +94,10 @@ def test_what_was_learned_by_heart_is_judged_right(root: Path, tmp_path: Path) -
 
     built, module = adapters.load(one, tmp_path / "out")
     learned = PreparedData.open(root / "data").episodes("train", max_episodes=2)
-    found = validate(
-        module,
-        WindowDataset(learned, [len(each.steps) for each in learned], prompt_format(one), built.processor),
-        0,
-        1,
-        lambda sums: sums,
-    )
+    rows = WindowDataset(learned, [len(each.steps) for each in learned], prompt_format(one), built.processor)
+    found = validate(module, make_eval_loader(rows, 1, 0, 0, 1), lambda sums: sums)
     assert found["eval_partial_match"] == 1
     assert found["eval_loss"] < 1  # of about seven before
-
-
-def test_shares_of_processes_add_up(root: Path) -> None:
-    one = small(root)
-    built = build(one)
-    given = WindowDataset(
-        [episode(seed, 3) for seed in range(5)], [3] * 5, prompt_format(one), built.processor
-    )
-    parts = []
-    whole = validate(built.model, given, 0, 1, lambda sums: sums)
-    for process in range(3):
-        validate(built.model, given, process, 3, lambda sums: (parts.append(sums), sums)[1])
-    assert validate(built.model, given, 0, 1, lambda _: sum(parts)) == pytest.approx(whole)
 
 
 @pytest.mark.slow

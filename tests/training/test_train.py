@@ -39,6 +39,8 @@ from uivlm.training.checkpoint import checkpoint_files, save_base_checkpoint
 from uivlm.training.deepspeed import deepspeed_config
 from uivlm.training.train import print_example, train
 
+EVERY_STEP = 1e-9  # minutes between checkpoints
+
 
 @pytest.mark.slow
 def test_the_file_set_is_exact_and_the_frozen_weights_are_untouched(
@@ -104,7 +106,7 @@ def test_the_same_seed_gives_the_same_weights(root: Path, tmp_path: Path) -> Non
 def test_a_resumed_run_is_the_uninterrupted_one(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = small(root, epochs=2.0)
+    one = small(root, epochs=2.0, save_minutes=EVERY_STEP)
     whole = train(one, tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr("uivlm.training.callbacks.ProgressLogger.on_step_end", stop_at(7), raising=False)
@@ -137,16 +139,17 @@ def test_an_interrupted_run_of_uivlm_0_1_is_refused(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its recipe; and by its marker, if only the recipe was rewritten."""
+    one = small(root, save_minutes=EVERY_STEP)
     with monkeypatch.context() as patch:
         patch.setattr("uivlm.training.callbacks.ProgressLogger.on_step_end", stop_at(4), raising=False)
         with pytest.raises(StoppedError):
-            train(small(root), tmp_path / "cut")
+            train(one, tmp_path / "cut")
     state = tmp_path / "cut.state"
     for file in state.glob("checkpoint-*/complete.json"):
         marker = json.loads(file.read_text())
         file.write_text(json.dumps({"processes": marker["num_processes"], "sizes": marker["sizes"]}))
     with pytest.raises(ValueError, match=r"cut\.state was written by uivlm 0\.1: remove that folder"):
-        train(small(root), tmp_path / "cut", resume=True)
+        train(one, tmp_path / "cut", resume=True)
     tree = json.loads((state / "recipe.json").read_text())
     for text, message in (
         (
@@ -157,7 +160,7 @@ def test_an_interrupted_run_of_uivlm_0_1_is_refused(
     ):
         (state / "recipe.json").write_text(text)
         with pytest.raises(ValueError, match=f"--resume: .*recipe.json.*{message}") as refused:
-            train(small(root), tmp_path / "cut", resume=True)
+            train(one, tmp_path / "cut", resume=True)
         assert "\n" not in str(refused.value)
     assert not (tmp_path / "cut").exists()
 

@@ -95,7 +95,7 @@ def test_quantised_qwenvl_trains_alike(root: Path, tmp_path: Path, how: str) -> 
 def test_a_resumed_run_of_qwenvl_is_the_uninterrupted_one(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: dict[str, Any]
 ) -> None:
-    one = qwen(root, part)
+    one = qwen(root, part, save_minutes=1e-9)
     whole = train(one, tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr("uivlm.training.callbacks.ProgressLogger.on_step_end", stop_at(3), raising=False)

@@ -67,6 +67,7 @@ class TrainArgs:
     num_workers: int | None = None  # data loader processes; None: half of the cores, at most eight
     cache_vision_features: bool = False  # compute frozen vision features once, into DATA/features
     early_stopping_patience: int | None = None  # validations in a row without improvement that end a run
+    save_minutes: float = 30.0  # between two checkpoints of the run; the last two are kept
     report_to: tuple[str, ...] = ("tensorboard",)  # what transformers reports to: "wandb", ...
     seed: int = 0
 
@@ -74,6 +75,7 @@ class TrainArgs:
         above_zero("train.epochs", self.epochs)
         at_least("train.per_device_batch_size", self.per_device_batch_size, 1)
         at_least("train.gradient_accumulation_steps", self.gradient_accumulation_steps, 1)
+        above_zero("train.save_minutes", self.save_minutes)
         at_least("train.num_workers", self.num_workers, 0)
         at_least("train.early_stopping_patience", self.early_stopping_patience, 1)
 

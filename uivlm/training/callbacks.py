@@ -1,4 +1,4 @@
-"""Trainer callbacks: progress and log, complete checkpoints, graceful shutdown, early stopping.
+"""Trainer callbacks: progress and log, complete and periodic checkpoints, shutdown, early stopping.
 
 In: the Trainer's events. Out: OUT.state/log.jsonl, one line per step ("step", "loss", "grad_norm",
 "learning_rate" and the metrics of `metrics.Meter.flush`), and in each checkpoint a marker, `complete.json`.
@@ -9,6 +9,7 @@ it is never resumed.
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -143,21 +144,23 @@ def _format_value(name: str, value: float) -> str:
     return f"{value:.0f}" if name.endswith("_per_second") else f"{value:.3f}"
 
 
-class GracefulShutdown(TrainerCallback):
-    """Stops the run after the current step on SIGTERM or SIGINT, with a checkpoint.
+class SaveOrStop(TrainerCallback):
+    """Saves a checkpoint every `save_minutes`; on SIGTERM or SIGINT saves and stops the run after the step.
 
-    `any_process` returns whether a flag is set in any process, so that all stop after the same step. A second
-    signal ends the process at once.
+    `any_process` returns for each flag whether it is set in any process, so that all save and stop after the
+    same step: the clock is that of rank 0. A second signal ends the process at once.
     """
 
-    def __init__(self, any_process: Callable[[bool], bool]) -> None:
-        self.any_process = any_process
+    def __init__(self, any_process: Callable[..., list[bool]], save_minutes: float) -> None:
+        self.any_process, self.save_minutes = any_process, save_minutes
+        self.last_save = time.monotonic()
         self.requested = self.stopped = False  # did this process get a signal; did the run stop early
         self.previous_handlers: dict[int, Any] = {}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        self.last_save = time.monotonic()
         if threading.current_thread() is threading.main_thread():  # Python delivers signals to it only
             self.previous_handlers = {
                 number: signal.signal(number, self._handle_signal) for number in SIGNALS
@@ -166,8 +169,20 @@ class GracefulShutdown(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        if self.any_process(self.requested) and state.global_step < state.max_steps:
-            self.stopped = control.should_save = control.should_training_stop = True
+        if state.global_step == state.max_steps:
+            return
+        minutes = (time.monotonic() - self.last_save) / 60
+        due = state.is_world_process_zero and minutes >= self.save_minutes
+        stop, save = self.any_process(self.requested, due)
+        if stop:
+            self.stopped = control.should_training_stop = True
+        if stop or save:
+            control.should_save = True
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.last_save = time.monotonic()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

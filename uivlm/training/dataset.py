@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
-from uivlm.episodes.encode import Example, Processor, encode
+from uivlm.episodes.encode import IGNORE, Example, Processor, encode
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.sentence import PromptFormat, Window
 from uivlm.models.build import check_length
@@ -69,27 +69,73 @@ class WindowDataset(Dataset[Example]):
         return window, encode_window(window, k == 0, self.prompt_format, self.processor, episode.id)
 
 
-class LengthGroupedSampler(Sampler[int]):
-    """The order of one epoch: a pure function of (seed, epoch).
+class FilledDataset(Dataset[Example]):
+    """A dataset in which index ~i is a filler: row i without a trained token."""
 
-    Rows of similar length share an optimizer step.
+    def __init__(self, rows: Dataset[Example]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)  # type: ignore[arg-type]  # torch's Dataset does not declare it
+
+    def __getitem__(self, index: int) -> Example:
+        return self.rows[index] if index >= 0 else without_labels(self.rows[~index])
+
+
+def without_labels(example: Example) -> Example:
+    return replace(
+        example,
+        labels=np.full_like(example.labels, IGNORE),
+        action_types=example.action_types[:0],
+        first_window=False,
+    )
+
+
+def append_fillers(
+    order: Sequence[int], lengths: Sequence[int], batch_size: int, num_processes: int
+) -> list[int]:
+    """The order with fillers (`FilledDataset`), so that all processes run equally many full batches.
+
+    Their gradients are summed together. Without fillers, the last rows would be repeated and counted twice.
+    """
+    shortest = min(order, key=lambda i: lengths[i])  # costs least
+    return [*order, *[~shortest] * num_fillers(len(order), batch_size, num_processes)]
+
+
+def num_fillers(num_rows: int, batch_size: int, num_processes: int) -> int:
+    return -num_rows % (batch_size * num_processes) if num_processes > 1 else 0
+
+
+class LengthGroupedSampler(Sampler[int]):
+    """The order of one epoch, with fillers at its end: a pure function of (seed, epoch).
+
+    Rows of similar length share an optimizer step. `batch_size`: rows per forward pass of a process.
     """
 
     def __init__(
-        self, lengths: Sequence[int], mixture: MixtureSampler, rows_per_step: int, seed: int
+        self,
+        lengths: Sequence[int],
+        mixture: MixtureSampler,
+        rows_per_step: int,
+        seed: int,
+        batch_size: int = 1,
+        num_processes: int = 1,
     ) -> None:
         self.lengths, self.mixture, self.rows_per_step = lengths, mixture, rows_per_step
+        self.batch_size, self.num_processes = batch_size, num_processes
         self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:  # called by the Trainer
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return sum(self.mixture.num_samples)
+        num_rows = sum(self.mixture.num_samples)
+        return num_rows + num_fillers(num_rows, self.batch_size, self.num_processes)
 
     def __iter__(self) -> Iterator[int]:
         rows = self.mixture.sample_epoch(self.seed, self.epoch)
-        return iter(length_grouped_order(rows, self.lengths, self.rows_per_step, self.seed, self.epoch))
+        order = length_grouped_order(rows, self.lengths, self.rows_per_step, self.seed, self.epoch)
+        return iter(append_fillers(order, self.lengths, self.batch_size, self.num_processes))
 
 
 def length_grouped_order(
@@ -113,6 +159,12 @@ def length_grouped_order(
 
 
 START_METHOD = "forkserver"
+WORKER_MODULES = [  # imported once, not by each worker
+    "uivlm.training.dataset",
+    "uivlm.training.collator",
+    "uivlm.training.validation",
+    "transformers.trainer_utils",  # seeds the Trainer's workers
+]
 
 
 def resolve_num_workers(requested: int | None) -> int:
@@ -124,9 +176,7 @@ def loader_options(num_workers: int, prefetch_factor: int = 2) -> dict[str, Any]
     """Arguments of a DataLoader. Without workers, the process reads its data itself."""
     if not num_workers:
         return {"num_workers": 0}
-    multiprocessing.get_context(START_METHOD).set_forkserver_preload(
-        ["uivlm.training.dataset", "uivlm.training.collator"]
-    )
+    multiprocessing.get_context(START_METHOD).set_forkserver_preload(WORKER_MODULES)
     return {
         "num_workers": num_workers,
         "multiprocessing_context": START_METHOD,

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import nn
 
 
 def deepspeed_config(stage: int, cpu_offload: bool = False) -> dict[str, Any] | None:
@@ -36,11 +37,24 @@ def deepspeed_config(stage: int, cpu_offload: bool = False) -> dict[str, Any] | 
         "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,  # torch's AdamW: nothing needs compiling
         "bf16": {"enabled": "auto"},
+        "data_types": {"grad_accum_dtype": "fp32"},
         "gradient_clipping": "auto",
         "train_batch_size": "auto",
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": "auto",
     }
+
+
+def load_master_weights(model: nn.Module) -> None:
+    """Replace the trained parameters by the float32 masters of ZeRO's optimizer.
+
+    With `train.precision` bfloat16 the parameters are rounded copies. Collective: every process must call it,
+    after the last step.
+    """
+    full_fp32 = import_module("deepspeed.utils").safe_get_full_fp32_param
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = full_fp32(parameter)
 
 
 def _skip_shm_compilation() -> None:

@@ -29,8 +29,9 @@ from uivlm.models.build import build, prompt_format
 from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.training import checkpoint
-from uivlm.training.callbacks import GracefulShutdown, epochs_started, latest_checkpoint
+from uivlm.training.callbacks import SaveOrStop, epochs_started, latest_checkpoint
 from uivlm.training.dataset import WindowDataset
+from uivlm.training.deepspeed import load_master_weights
 from uivlm.training.feature_cache import CachedFeatureDataset, build_feature_cache
 from uivlm.training.mixture import ConcatEpisodes, make_mixture_sampler, open_datasets
 from uivlm.training.trainer import TENSORBOARD, make_trainer
@@ -53,7 +54,7 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     print_example(dataset[0], loaded.processor)
     mixture = make_mixture_sampler(sources, sentence_format)
     trainer = make_trainer(recipe, loaded, model, shape, dataset, mixture, eval_dataset, state_dir)
-    shutdown = GracefulShutdown(trainer.any_process)
+    shutdown = SaveOrStop(trainer.any_process, recipe.train.save_minutes)
     for callback in (shutdown, *_tensorboard_callbacks(folder, recipe)):
         trainer.add_callback(callback)
     latest = latest_checkpoint(state_dir, trainer.args.world_size) if resume else None
@@ -68,6 +69,8 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
             f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
             "Run the same command with --resume to continue"
         )
+    if recipe.distributed.zero_stage and recipe.model.lora is not None:
+        load_master_weights(model)
     if trainer.is_world_process_zero():
         log = (state_dir / checkpoint.LOG).read_text("utf-8")
         data = [source.summary(sentence_format) for source in sources]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
@@ -21,21 +21,31 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
 from uivlm.training.callbacks import EarlyStopping, ProgressLogger
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
-from uivlm.training.dataset import LengthGroupedSampler, WindowDataset, loader_options, resolve_num_workers
+from uivlm.training.dataset import (
+    FilledDataset,
+    LengthGroupedSampler,
+    WindowDataset,
+    loader_options,
+    resolve_num_workers,
+)
 from uivlm.training.deepspeed import deepspeed_config
 from uivlm.training.feature_cache import CachedFeatureDataset
 from uivlm.training.metrics import Meter, StepCounts, measure_peak_flops
 from uivlm.training.mixture import MixtureSampler
-from uivlm.training.validation import validate
+from uivlm.training.validation import EvalBatch, make_eval_loader, validate
 
 GRADIENT_CHECKPOINTING: dict[str, Any] = {
     "gradient_checkpointing": True,
     "gradient_checkpointing_kwargs": {"use_reentrant": False},
 }
 TENSORBOARD = "tensorboard"
+SAVE_ARGUMENTS: dict[str, Any] = {"save_strategy": "no", "save_total_limit": 2}  # `SaveOrStop` saves
 EVAL_ARGUMENTS: dict[str, Any] = {  # the checkpoint is then the best state, not the last one
     "eval_strategy": "steps",
-    "eval_steps": 0.1,
+    "eval_steps": 0.1,  # a tenth of the run
+    "save_strategy": "steps",
+    "save_steps": 0.1,
+    "save_total_limit": 3,  # the best one, and the last two to resume from
     "load_best_model_at_end": True,
     "metric_for_best_model": "partial_match",
     "greater_is_better": True,
@@ -46,6 +56,7 @@ class SentenceTrainer(Trainer):
     """Adds our loss, which needs labels in the forward, our order of rows, and the metrics of a step."""
 
     sampler: LengthGroupedSampler
+    eval_loader: DataLoader[EvalBatch]  # of this process's share of the validation rows
     meter: Meter
     shape: ModelShape  # of the model, to count what a step computes
 
@@ -85,22 +96,29 @@ class SentenceTrainer(Trainer):
         super().log({**logs, **self.meter.flush()} if "loss" in logs else logs, start_time)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        assert isinstance(self.eval_dataset, WindowDataset)
         assert isinstance(self.model, nn.Module)
-        rank, world_size = self.args.process_index, self.args.world_size
-        metrics = validate(self.model, self.eval_dataset, rank, world_size, self.all_reduce)
+        metrics = validate(self.model, self.eval_loader, self.all_reduce)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def any_process(self, flag: bool) -> bool:
-        """Is the flag set in any process?"""
-        return bool(self.all_reduce(torch.tensor(float(flag))))
+    def any_process(self, *flags: bool) -> list[bool]:
+        """Of each flag: is it set in any process?"""
+        return [bool(count) for count in self.all_reduce(torch.tensor(flags, dtype=torch.float32))]
 
     def all_reduce(self, sums: Tensor) -> Tensor:
         """The sum over all processes."""
         total: Tensor = self.accelerator.reduce(sums.to(self.args.device), "sum")
         return total.cpu()
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        loader: Any = super().get_train_dataloader()
+        # A loader draws a seed each time it starts its workers: a resumed run once more than an uninterrupted
+        # one. From the default generator, all later dropout masks would differ.
+        loader.base_dataloader.generator = torch.Generator()
+        # For the copy with which the Trainer resumes within an epoch: its workers end with that epoch.
+        loader.persistent_workers = False
+        return loader  # type: ignore[no-any-return]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         return self.sampler
@@ -127,7 +145,7 @@ def make_trainer(
         model=model,
         args=args,
         data_collator=Collator(processor.pad_id, processor.image_token_id, train.packing),
-        train_dataset=dataset,
+        train_dataset=FilledDataset(dataset),
         eval_dataset=eval_dataset,
         compute_loss_func=token_losses,  # makes the Trainer count the trained tokens; `compute_loss` is ours
         callbacks=[ProgressLogger(state_dir, lambda folder: adapters.save_extra(model, loaded, folder))],
@@ -139,7 +157,14 @@ def make_trainer(
     if train.early_stopping_patience is not None:
         trainer.add_callback(EarlyStopping(train.early_stopping_patience))
     rows_per_step = train.per_device_batch_size * train.gradient_accumulation_steps * args.world_size
-    trainer.sampler = LengthGroupedSampler(dataset.num_screens, mixture, rows_per_step, train.seed)
+    trainer.sampler = LengthGroupedSampler(
+        dataset.num_screens, mixture, rows_per_step, train.seed, train.per_device_batch_size, args.world_size
+    )
+    if eval_dataset is not None:
+        workers = resolve_num_workers(train.num_workers)
+        trainer.eval_loader = make_eval_loader(
+            eval_dataset, train.per_device_batch_size, workers, args.process_index, args.world_size
+        )
     return trainer
 
 
@@ -169,12 +194,9 @@ def training_arguments(
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
         ddp_find_unused_parameters=False,
-        save_strategy="steps",
-        save_steps=0.1,  # a tenth of the run
-        save_total_limit=2,
         logging_steps=1,
         logging_nan_inf_filter=False,
         disable_tqdm=True,
         report_to=[name for name in train.report_to if name != TENSORBOARD] or "none",
-        **(EVAL_ARGUMENTS if recipe.data.eval_episodes else {}),
+        **(EVAL_ARGUMENTS if recipe.data.eval_episodes else SAVE_ARGUMENTS),
     )

@@ -6,61 +6,105 @@ that generates freely (`uivlm eval`) can differ after its first wrong token.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate.utils import send_to_device
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from uivlm.actions.action import InvalidAction
+from uivlm.actions.action import Action, InvalidAction
 from uivlm.actions.matching import matches
-from uivlm.actions.text import ACTION_TYPES, action_type
-from uivlm.episodes.encode import IGNORE, Processor
+from uivlm.actions.text import ACTION_TYPES, ActionText, action_type
+from uivlm.episodes.encode import IGNORE, Example, Processor
 from uivlm.episodes.episode import boxes_of
-from uivlm.episodes.sentence import PromptFormat, RenderedStep
 from uivlm.models.multimodal import token_losses
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
-from uivlm.training.dataset import WindowDataset
+from uivlm.training.dataset import WindowDataset, append_fillers, loader_options, without_labels
+
+
+@dataclass(frozen=True, slots=True)
+class GoldAction:
+    action: Action
+    boxes: NDArray[np.float64]  # of its screen: [n, 4]
+
+
+EvalRow = tuple[Example, list[GoldAction]]
+EvalBatch = tuple[dict[str, Any], list[GoldAction]]  # arguments of the model; the trained actions in order
+
+
+class EvalDataset(Dataset[EvalRow]):
+    """Windows and their trained actions; index ~i is row i as a filler (`dataset.FilledDataset`)."""
+
+    def __init__(self, windows: WindowDataset) -> None:
+        self.windows = windows
+
+    def __getitem__(self, index: int) -> EvalRow:
+        if index < 0:
+            return without_labels(self.windows[~index]), []
+        window, example = self.windows.window(index)
+        steps = window.steps[window.first_trained :]
+        return example, [GoldAction(step.action, boxes_of(step.screen)) for step in steps]
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCollator:
+    collate: Collator
+
+    def __call__(self, rows: list[EvalRow]) -> EvalBatch:
+        batch = self.collate([example for example, _ in rows])
+        inputs = {name: value for name, value in batch.items() if name not in LOG_ONLY_KEYS}
+        return inputs, [gold for _, golds in rows for gold in golds]
+
+
+def make_eval_loader(
+    windows: WindowDataset, batch_size: int, num_workers: int, rank: int, num_processes: int
+) -> DataLoader[EvalBatch]:
+    """The batches of one process; all processes have equally many. The longest rows come first."""
+    lengths, processor = windows.num_screens, windows.processor
+    order = sorted(range(len(windows)), key=lambda i: -lengths[i])
+    order = append_fillers(order, lengths, batch_size, num_processes)
+    batches = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    return DataLoader(
+        EvalDataset(windows),  # type: ignore[arg-type]  # a loader is generic in its rows, not its batches
+        batch_sampler=batches[rank::num_processes],
+        collate_fn=EvalCollator(Collator(processor.pad_id, processor.image_token_id)),
+        generator=torch.Generator(),  # its own: a validation must not change the dropout of later steps
+        pin_memory=torch.cuda.is_available(),
+        # workers end with each validation, since they would wait for a tenth of the run
+        **loader_options(num_workers) | {"persistent_workers": False},
+    )
 
 
 @torch.no_grad()
 def validate(
-    model: nn.Module,
-    dataset: WindowDataset,
-    rank: int,
-    world_size: int,
-    all_reduce: Callable[[Tensor], Tensor],
+    model: nn.Module, loader: DataLoader[EvalBatch], all_reduce: Callable[[Tensor], Tensor]
 ) -> dict[str, float]:
     """Metrics of the whole dataset; each process scores its share, and `all_reduce` sums over processes.
 
     `eval_partial_match`: share of right steps. `eval_partial_match_TYPE`: the same for one action type.
     `eval_loss`: nats per trained token.
     """
+    assert isinstance(loader.dataset, EvalDataset)
+    processor = loader.dataset.windows.processor
+    action_text = loader.dataset.windows.prompt_format.action_text
     num_correct = torch.zeros(len(ACTION_TYPES), dtype=torch.float64)
     num_steps, loss = torch.zeros_like(num_correct), torch.zeros(2, dtype=torch.float64)
-    processor, device = dataset.processor, next(model.parameters()).device
-    collate = Collator(processor.pad_id, processor.image_token_id)
-    was_training = model.training
+    device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    for first in range(0, len(dataset), world_size):
-        index = first + rank
-        # ZeRO-3 gathers weights, so all processes run equally many forwards; one without a share drops its
-        # result
-        window, example = dataset.window(index if index < len(dataset) else first)
-        inputs = {name: value for name, value in collate([example]).items() if name not in LOG_ONLY_KEYS}
+    for inputs, golds in loader:
         inputs = send_to_device(inputs, device)
         outputs = model(**inputs)
-        if index >= len(dataset):
-            continue
         losses = token_losses(outputs, inputs["labels"])
-        loss += torch.tensor([float(losses.sum()), len(losses)])
-        trained_ids = example.labels[example.labels != IGNORE]
-        ends = np.flatnonzero(trained_ids == processor.eos_id) + 1  # of the actions
-        predicted = np.split(outputs.logits.argmax(-1).cpu().numpy(), ends[:-1])
-        for step, token_ids in zip(window.steps[window.first_trained :], predicted, strict=True):
-            i = ACTION_TYPES.index(action_type(step.action))
+        loss += torch.tensor([float(losses.double().sum()), len(losses)])
+        for token_ids, gold in zip(_split(outputs, inputs["labels"], processor), golds, strict=True):
+            i = ACTION_TYPES.index(action_type(gold.action))
             num_steps[i] += 1
-            num_correct[i] += _is_correct(token_ids.tolist(), step, dataset.prompt_format, processor)
+            num_correct[i] += _is_correct(token_ids, gold, action_text, processor)
     model.train(was_training)
     num_correct, num_steps, loss = all_reduce(torch.cat([num_correct, num_steps, loss])).split(
         [len(ACTION_TYPES), len(ACTION_TYPES), 2]
@@ -76,11 +120,18 @@ def validate(
     }
 
 
+def _split(outputs: Any, labels_BT: Tensor, processor: Processor) -> list[list[int]]:
+    """The predicted ids of each trained action, row by row."""
+    predicted = outputs.logits.argmax(-1).tolist()
+    ends = (labels_BT[labels_BT != IGNORE] == processor.eos_id).nonzero().flatten() + 1
+    return [predicted[start:end] for start, end in pairwise([0, *ends.tolist()])]
+
+
 def _is_correct(
-    token_ids: list[int], gold: RenderedStep, prompt_format: PromptFormat, processor: Processor
+    token_ids: list[int], gold: GoldAction, action_text: ActionText, processor: Processor
 ) -> bool:
     *text_ids, last = token_ids
     if last != processor.eos_id or not all(processor.is_text_token(token) for token in text_ids):
         return False
-    predicted = prompt_format.action_text.parse(processor.decode(text_ids))
-    return not isinstance(predicted, InvalidAction) and matches(predicted, gold.action, boxes_of(gold.screen))
+    predicted = action_text.parse(processor.decode(text_ids))
+    return not isinstance(predicted, InvalidAction) and matches(predicted, gold.action, gold.boxes)
