@@ -29,7 +29,8 @@ OPTIONS = {
     "score": "answers data --split --max-episodes --subset --answer-format --coordinate-range --history",
     "compare": "a b",
     "eval-online": "agent --suite --num-goals --seed --num-seeds --max-steps --trace-dir",
-    "serve": "ckpt --host --port --max-cached-prefixes --backend",
+    "serve": "ckpt --host --port --max-cached-prefixes --backend "
+    "--tensor-parallel-size --gpu-memory-utilization",
     "run": "goal --agent --device --serial --url --max-steps --sim-seed --sim-task --policy --trace-dir",
     "console": "--agent --device --serial --url --sim-seed --policy --trace-dir --port",
     "replay": "run --device --serial --url --sim-seed --sim-task --tolerance --policy --trace-dir",

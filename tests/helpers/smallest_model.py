@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from uivlm.episodes.encode import Vocabulary
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import merge_multimodal_embeddings, select_trained_logits
@@ -32,6 +33,9 @@ class SmallestProcessor:
 
     def is_text_token(self, token: int) -> bool:
         return token < EOS
+
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(tuple(bytes([token]) for token in range(EOS)))
 
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         return [IMAGE]

@@ -13,6 +13,8 @@ from tests.helpers.tiny_models import (
     episode,
     tokenizer,
 )
+from uivlm.actions.action import InvalidAction
+from uivlm.actions.text_prefix import is_prefix
 from uivlm.episodes.episode import History
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint
@@ -56,12 +58,15 @@ def all_answers(loaded: LoadedCheckpoint, history: History, limit: int) -> list[
         with torch.inference_mode():
             chances = engine._prefill([whole])[1][0].float().softmax(-1)
         for token in range(len(chances)):
-            if not speech._is_allowed(said, processor.decode(said), token):
-                continue
             if token == processor.eos_id:
+                if isinstance(loaded.prompt_format.action_text.parse(processor.decode(said)), InvalidAction):
+                    continue
                 found[processor.decode(said)] = max(
                     chance * float(chances[token]), found.get(processor.decode(said), 0.0)
                 )
+                continue
+            longer = processor.decode([*said, token])
+            if not (processor.is_text_token(token) and is_prefix(longer, loaded.prompt_format.action_text)):
                 continue
             forced, over = speech.forced_tokens([*said, token])
             now = [*said, token, *forced]

@@ -3,13 +3,11 @@
 With a stand-in for vLLM everywhere; with vLLM itself where it is installed.
 """
 
-import json
+import asyncio
 import math
 import os
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from pathlib import Path
-from random import Random
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,91 +19,44 @@ from typer.testing import CliRunner
 from tests.helpers import hf_checkpoints
 from tests.helpers.multi_adapter import saved
 from tests.helpers.tiny_models import base, episode, prepare, recipe
-from uivlm.agents.agent import RankingAgent
+from tests.helpers.vllm_checkpoints import folders, histories
+from uivlm.agents.agent import ConcurrentAgent, RankingAgent
+from uivlm.agents.vlm import ConcurrentVlmAgent
 from uivlm.cli import main
 from uivlm.cli.agents import load_agents
 from uivlm.episodes.episode import History, HistoryError
 from uivlm.inference import vllm_engine
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, RequestConstraint
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint, load_checkpoints_shared_base
-from uivlm.recipe import QwenHFArgs, Recipe
+from uivlm.serving.batching import Batcher
 from uivlm.serving.client import RemoteAgent
 from uivlm.serving.server import serve_in_thread
 
-PROCESSORS = {
-    "Qwen2VL": "Qwen2VLProcessor",
-    "Qwen2_5_VL": "Qwen2_5_VLProcessor",
-    "Qwen3VL": "Qwen3VLProcessor",
-}
-
-
-def servable(root: Path, kind: str) -> Path:
-    """A tiny checkpoint with heads as wide as vLLM has kernels for, and the files of its processor."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, size in {"hidden_size": 64, "intermediate_size": 64}.items():
-            patch.setitem(hf_checkpoints.TEXT, name, size)
-        patch.setitem(hf_checkpoints.MROPE, "mrope_section", [4, 6, 6])
-        narrow = hf_checkpoints.config_json
-
-        def wide(kind: str) -> dict[str, Any]:
-            told = narrow(kind)
-            told["vision_config"]["hidden_size" if kind == "Qwen2VL" else "out_hidden_size"] = 64
-            if kind == "Qwen3VL":
-                told["text_config"] |= {"head_dim": 32}
-                told["text_config"]["rope_scaling"]["mrope_section"] = [4, 6, 6]
-            return told
-
-        patch.setattr(hf_checkpoints, "config_json", wide)
-        hf_checkpoints.write(root, kind)
-    processor = {"processor_class": PROCESSORS[kind]}
-    for name, more in {
-        "preprocessor_config.json": {
-            "image_processor_type": "Qwen2VLImageProcessor",
-            "temporal_patch_size": 2,
-        },
-        "tokenizer_config.json": {"tokenizer_class": "Qwen2Tokenizer", "pad_token": "<|endoftext|>"},
-    }.items():
-        told = json.loads((root / name).read_text())
-        (root / name).write_text(json.dumps(told | more | processor))
-    return root
-
-
-def wanted(root: Path, kind: str) -> Recipe:
-    one = recipe(root / kind, root / "data")
-    lora = one.model.lora
-    return replace(one, model=QwenHFArgs(str(root / kind), lora, max_visual_tokens=40))
-
-
-def folders(root: Path, kind: str) -> list[Path]:
-    prepare(root / "data", [episode(0, 2)])
-    servable(root / kind, kind)
-    return [saved(root, f"adapter{seed}", wanted(root, kind), seed) for seed in range(2)]
-
-
-def histories() -> list[History]:
-    """Long and short, with past screens and without, one with the model's own control words in its goal."""
-    rng = Random(0)
-    made = [episode(rng.randrange(9), 6).history(rng.randrange(6)) for _ in range(10)]
-    return [*made, episode(3, 2, "<|im_end|><|image_pad|> open it").history(1)]
-
 
 class StandIn:
-    """vLLM's LLM as far as the engine uses it, on the project's own model: one token at a time, its
-    placeholders spread.
+    """vLLM's AsyncLLM as far as the engine uses it, on the project's own model: one token at a time, its
+    placeholders spread. All requests that have come take turns at each token.
     """
 
     def __init__(self, loaded: LoadedCheckpoint) -> None:
-        self.loaded, self.speech = (
-            loaded,
-            ActionConstraint(loaded.processor, loaded.prompt_format.action_text),
-        )
+        self.loaded = loaded
+        self.speech = ActionConstraint(loaded.processor, loaded.prompt_format.action_text)
         self.asked: list[Any] = []
+        self.running: set[str] = set()
+        self.most_at_once = 0
 
-    @torch.inference_mode()
-    def generate(self, prompts: list[Any], sampling: list[Any], **rest: Any) -> list[Any]:
-        self.asked.append(rest)
-        return [self._one(prompt, wanted) for prompt, wanted in zip(prompts, sampling, strict=True)]
+    async def generate(
+        self, prompt: Any, sampling_params: Any, request_id: str, *, lora_request: Any = None
+    ) -> AsyncIterator[Any]:
+        assert request_id not in self.running
+        assert sampling_params.output_kind == "final"
+        self.asked.append(lora_request)
+        self.running.add(request_id)
+        self.most_at_once = max(self.most_at_once, len(self.running))
+        output = await self._one(prompt, sampling_params)
+        self.running.remove(request_id)
+        yield output
 
     def spread(self, prompt: Any) -> tuple[list[int], list[torch.Tensor]]:
         """The ids with as many placeholders as the screens have tokens, and the screens."""
@@ -120,21 +71,25 @@ class StandIn:
             ids += [token] * (next(sizes) if token == reader.image_token_id else 1)
         return ids, screens
 
-    def _one(self, prompt: Any, wanted: Any) -> Any:
+    async def _one(self, prompt: Any, wanted: Any) -> Any:
         ids, screens = self.spread(prompt)
         said: list[int] = []
         logprobs = []
+        bound = RequestConstraint(self.speech)
         while len(said) < wanted.max_tokens:
-            logits = self.loaded.model(torch.tensor([[*ids, *said]]), screens, logits_to_keep=1).logits[0, -1]
-            token = self.speech.next_token(said, logits.float().softmax(-1))
-            logprobs.append({token: SimpleNamespace(logprob=float(logits.float().log_softmax(-1)[token]))})
+            await asyncio.sleep(0)
+            with torch.inference_mode():
+                outputs = self.loaded.model(torch.tensor([[*ids, *said]]), screens, logits_to_keep=1)
+                logits = outputs.logits[0, -1].float()
+            token = int(logits.masked_fill(bound.forbidden_tokens(said, logits), -math.inf).argmax())
+            logprobs.append({token: SimpleNamespace(logprob=float(logits.log_softmax(-1)[token]))})
             said.append(token)
             if token in wanted.stop_token_ids:
                 break
         outputs = [SimpleNamespace(token_ids=said, logprobs=logprobs)]
         return SimpleNamespace(outputs=outputs, prompt_token_ids=self.spread(prompt)[0])
 
-    def reset_prefix_cache(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         self.asked.clear()
 
 
@@ -143,13 +98,15 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     def sampling(**told: Any) -> SimpleNamespace:
         return SimpleNamespace(**told)
 
-    monkeypatch.setattr(vllm_engine, "import_module", lambda name: SimpleNamespace(SamplingParams=sampling))
+    module = SimpleNamespace(SamplingParams=sampling, RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"))
+    monkeypatch.setattr(vllm_engine, "import_module", lambda name: module)
 
 
 def engine_of(loaded: LoadedCheckpoint, llm: Any, adapter: Any) -> vllm_engine.VllmEngine:
     reader: Any = loaded.processor
     speech = ActionConstraint(reader, loaded.prompt_format.action_text)
-    return vllm_engine.VllmEngine(llm, Lock(), reader, loaded.prompt_format, speech, adapter)
+    loop = vllm_engine._start_loop()
+    return vllm_engine.VllmEngine(llm, loop, reader, loaded.prompt_format, speech, adapter)
 
 
 def agree(engine: vllm_engine.VllmEngine, own: TorchEngine, asked: list[History], exact: float) -> None:
@@ -171,7 +128,8 @@ def test_what_vllm_is_asked_and_what_becomes_of_its_tokens(kind: str, tmp_path: 
     llm: Any = StandIn(loaded)
     engine = engine_of(loaded, llm, "this adapter")
     agree(engine, TorchEngine(loaded, constrained=True), histories(), 1e-3)
-    assert llm.asked == [{"use_tqdm": False, "lora_request": "this adapter"}]
+    assert llm.asked == ["this adapter"] * len(histories())
+    assert llm.most_at_once == len(histories())
     engine.reset_cache()
     assert not llm.asked
     short: Any = loaded.processor
@@ -200,7 +158,7 @@ def test_a_typed_text_that_never_ends_is_closed(tmp_path: Path, stand_in: None) 
     opening, letter = reader.encode('Input text "'), reader.encode("a")
 
     class Endless(StandIn):
-        def _one(self, prompt: Any, wanted: Any) -> Any:
+        async def _one(self, prompt: Any, wanted: Any) -> Any:
             said = [*opening, *letter * 200][: wanted.max_tokens]
             told = [{token: SimpleNamespace(logprob=math.log(0.5))} for token in said]
             outputs = [SimpleNamespace(token_ids=said, logprobs=told)]
@@ -213,28 +171,52 @@ def test_a_typed_text_that_never_ends_is_closed(tmp_path: Path, stand_in: None) 
     assert answer.action == loaded.prompt_format.action_text.parse(answer.text)
 
 
-@pytest.mark.slow
-def test_one_token_at_a_time_is_what_is_said_at_once(tmp_path: Path) -> None:
-    """`follows` says forced tokens and the end, too: its whole answers parse, from any logits."""
+def test_threads_share_one_running_batch(tmp_path: Path, stand_in: None) -> None:
+    """As the server calls it: each history in a thread of its own, the same answers as alone."""
     loaded = load_checkpoint(folders(tmp_path, "Qwen2VL")[0])
-    speech = ActionConstraint(loaded.processor, loaded.prompt_format.action_text)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(300):
-        said: list[int] = []
-        while len(said) < 60 and (not said or said[-1] != loaded.processor.eos_id):
-            said.append(
-                speech.next_token(
-                    said, torch.rand(loaded.processor.tokenizer.get_vocab_size(), generator=generator)
-                )
-            )  # type: ignore[attr-defined]
-        words = loaded.processor.decode(said)
-        if said[-1] == loaded.processor.eos_id:
-            assert (
-                loaded.prompt_format.action_text.format(loaded.prompt_format.action_text.parse(words))
-                == words
-            )
-        else:
-            assert words.startswith('Input text "')
+    llm: Any = StandIn(loaded)
+    agent = ConcurrentVlmAgent(engine_of(loaded, llm, None))
+    batcher = Batcher(agent)
+    asked = histories()[:4]
+    replies = [batcher.submit(history) for history in asked]
+    own = TorchEngine(loaded, constrained=True)
+    for history, reply in zip(asked, replies, strict=True):
+        assert reply.result(60).candidates[0].text == own.predict(history).text
+    assert batcher.is_alive
+    batcher.close()
+    assert not batcher.is_alive
+    assert llm.most_at_once > 1
+
+
+def test_what_vllm_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments that are given, and vLLM's own where none is."""
+    started: list[dict[str, Any]] = []
+
+    def create(engine_args: dict[str, Any]) -> Any:
+        started.append(engine_args)
+        return SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
+
+    monkeypatch.setattr(vllm_engine, "find_spec", lambda name: object())
+    monkeypatch.setattr(vllm_engine, "_create_llm", create)
+    monkeypatch.setattr(vllm_engine, "_lora_request", lambda folder, i: (folder.name, i))
+    both = folders(tmp_path, "Qwen2VL")
+    agents = load_agents(both, 2, "vllm", tensor_parallel_size=2, gpu_memory_utilization=0.5)
+    assert list(agents) == ["adapter0", "adapter1"]
+    assert all(isinstance(agent, ConcurrentAgent) for agent in agents.values())
+    vllm_engine.load_vllm_engines(both)
+    with_options, without = started
+    assert (with_options["tensor_parallel_size"], with_options["gpu_memory_utilization"]) == (2, 0.5)
+    options = ("tensor_parallel_size", "gpu_memory_utilization")
+    assert {name: value for name, value in with_options.items() if name not in options} == without
+    assert without["max_loras"] == 2
+    assert without["logits_processors"] == [vllm_engine.LOGITS_PROCESSOR]
+
+
+@pytest.mark.parametrize("option", [("--tensor-parallel-size", "2"), ("--gpu-memory-utilization", "0.5")])
+def test_options_of_vllm_alone_are_refused_elsewhere(tmp_path: Path, option: tuple[str, str]) -> None:
+    result = CliRunner().invoke(main.app, ["serve", str(tmp_path), *option])
+    assert isinstance(result.exception, ValueError)
+    assert f"{option[0]}: got {option[1]} with --backend native" in str(result.exception)
 
 
 def test_without_vllm_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,4 +263,4 @@ def test_vllm_itself_answers_alike(served: list[Path], monkeypatch: pytest.Monke
             history = histories()[0]
             assert remote.act(history).text == own[1].predict(history).text
     finally:
-        agents["adapter0"].engine.llm.llm_engine.engine_core.shutdown()
+        agents["adapter0"].engine.llm.shutdown()

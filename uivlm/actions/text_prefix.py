@@ -1,7 +1,8 @@
 """Prefixes of action text: can incomplete text become an action, and how is it completed?
 
 In: a prefix, and the ActionText that parses it. `is_prefix` is true of every prefix of an action's text.
-Where it is true, `complete_action` returns the text of an action that starts with the prefix.
+Where it is true, `complete_action` returns the text of an action that starts with the prefix. Decoding uses
+the automaton of `text_automaton.py`, which accepts the same prefixes.
 """
 
 import re
@@ -15,9 +16,6 @@ DIGITS = re.compile("[0-9]*")
 PLAIN_ESCAPE = r'\\(?:["\\bfnrt]|u(?:00(?:0[0-7be f]|1[0-9a-f])|d[89a-f][0-9a-f]{2}))'.replace(" ", "")
 PLAIN_TEXT = re.compile(rf'(?:[^"\\\x00-\x1f\ud800-\udfff]|{PLAIN_ESCAPE})*')
 PARTIAL_ESCAPE = re.compile(r"\\(?:u(?:0(?:0(?:[01])?)?|d(?:[89a-f][0-9a-f]?)?)?)?")
-NUMBER = re.compile("[0-9]+")
-# every phrase, with # for each number
-TEMPLATES = (*FIXED_PHRASES, TEXT_PREFIX, *("#".join((*form, "")) for form in (TAP_PARTS, SWIPE_PARTS)))
 ESCAPE_ENDINGS = {"\\": "n", "\\u": "0000", "\\u0": "000", "\\u00": "00", "\\u000": "0", "\\u001": "0"}
 
 
@@ -32,17 +30,6 @@ def is_prefix(text: str, action_text: ActionText) -> bool:
         _complete_gesture(text, TAP_PARTS, action_text) is not None
         or _complete_gesture(text, SWIPE_PARTS, action_text) is not None
     )
-
-
-def can_appear_in_action(piece: str) -> bool:
-    """Can a piece occur anywhere in an action's text, outside of typed text?
-
-    What follows the quote that opens a typed text is not checked. True of some pieces that never fit: only
-    `is_prefix` knows the preceding text.
-    """
-    phrase, opening, _ = piece.partition(TEXT_PREFIX[-1])
-    shape = NUMBER.sub("#", phrase) + opening
-    return any(shape in template for template in TEMPLATES)
 
 
 def action_type_is_determined(text: str) -> bool:

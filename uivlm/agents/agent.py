@@ -27,6 +27,13 @@ class BatchAgent(Agent, Protocol):
 
 
 @runtime_checkable
+class ConcurrentAgent(Agent, Protocol):
+    """An agent whose `act` several threads may call at once: its engine batches their calls by itself."""
+
+    max_concurrency: int  # threads
+
+
+@runtime_checkable
 class RankingAgent(Agent, Protocol):
     """An agent that can return alternatives to its decision."""
 

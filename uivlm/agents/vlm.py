@@ -6,6 +6,8 @@ from uivlm.actions.decision import Decision
 from uivlm.episodes.episode import History
 from uivlm.inference.engine import Engine, TorchEngine
 
+MAX_CONCURRENCY = 32  # histories; vLLM queues what does not fit into its memory
+
 
 class VlmAgent:
     def __init__(self, engine: Engine) -> None:
@@ -22,6 +24,12 @@ class VlmAgent:
 
     def reset_cache(self) -> None:
         self.engine.reset_cache()
+
+
+class ConcurrentVlmAgent(VlmAgent):
+    """On vLLM, which adds a history to its running batch at any time."""
+
+    max_concurrency = MAX_CONCURRENCY
 
 
 class RankingVlmAgent(VlmAgent):

@@ -54,15 +54,25 @@ def load_agent(checkpoint: Path, batch_size: int = 1, constrained: bool = True) 
 
 
 def load_agents(
-    checkpoints: Sequence[Path], max_cached_prefixes: int, backend: Backend = "native"
+    checkpoints: Sequence[Path],
+    max_cached_prefixes: int,
+    backend: Backend = "native",
+    tensor_parallel_size: int | None = None,
+    gpu_memory_utilization: float | None = None,
 ) -> "dict[str, Agent]":
     """The agents of one checkpoint, or of several over one base, by folder name."""
     if backend == "vllm":
-        from uivlm.agents.vlm import VlmAgent
+        from uivlm.agents.vlm import ConcurrentVlmAgent
         from uivlm.inference import vllm_engine
 
-        engines = vllm_engine.load_vllm_engines(checkpoints)
-        return {name: VlmAgent(engine) for name, engine in engines.items()}
+        engines = vllm_engine.load_vllm_engines(checkpoints, tensor_parallel_size, gpu_memory_utilization)
+        return {name: ConcurrentVlmAgent(engine) for name, engine in engines.items()}
+    for name, value in (
+        ("tensor-parallel-size", tensor_parallel_size),
+        ("gpu-memory-utilization", gpu_memory_utilization),
+    ):
+        if value is not None:
+            raise ValueError(f"--{name}: got {value} with --backend native; only --backend vllm has it")
     if len(checkpoints) == 1:
         return {checkpoints[0].resolve().name: load_agent(checkpoints[0], max_cached_prefixes)}
     from uivlm.agents.vlm import RankingVlmAgent

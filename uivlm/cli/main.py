@@ -168,6 +168,13 @@ def serve(
     backend: Annotated[
         Backend, typer.Option(help="Inference engine: the project's own, or vLLM (Qwen2-VL and later).")
     ] = "native",
+    tensor_parallel_size: Annotated[
+        int | None, typer.Option(min=1, help="GPUs that share each layer, with vLLM; default: 1.")
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1.0, help="Fraction of each GPU's memory for vLLM; default: vLLM's own."),
+    ] = None,
 ) -> None:
     """Serve the agents of checkpoints over HTTP until Ctrl-C."""
     from uivlm.cli import agents
@@ -175,7 +182,9 @@ def serve(
     from uivlm.recipe import to_dict
     from uivlm.serving.server import serve as run_server
 
-    served = agents.load_agents(ckpt, max_cached_prefixes, backend)
+    served = agents.load_agents(
+        ckpt, max_cached_prefixes, backend, tensor_parallel_size, gpu_memory_utilization
+    )
     prompt_format = to_dict(read_recipe(ckpt[0]))["prompt"]
     key = agents.server_api_key()
     run_server(served, prompt_format, host, port, key, lambda url: print_line(f"serving at {url}"))

@@ -17,6 +17,15 @@ from uivlm.episodes.sentence import ScreenPiece, Sentence
 IGNORE = -100  # label of a token without loss, as in torch's cross-entropy
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What each token adds to the text. Bytes, since a token may hold only a part of a character."""
+
+    token_bytes: tuple[bytes, ...]  # by id; b"" for control tokens and unused ids
+    # the same at the start of a text, where some tokenizers drop a space; None: the same everywhere
+    first_token_bytes: tuple[bytes, ...] | None = None
+
+
 class Processor(Protocol):
     """A model's tokenizer and image processor.
 
@@ -34,6 +43,9 @@ class Processor(Protocol):
     def decode(self, ids: list[int]) -> str: ...
 
     def is_text_token(self, token: int) -> bool: ...
+
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of all tokens. Constrained decoding compares these, not decoded text."""
 
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         """Ids of one screen, with one `image_token_id` for each of its visual tokens."""

@@ -2,132 +2,142 @@
 tokenizer.
 
 In: the tokens so far and the model's probabilities. Out: the most probable allowed token, and the tokens that
-are forced. The rules are those of `actions/text_prefix.py`, applied to the text that the tokens decode to.
+are forced. The allowed tokens of a state of the automaton are a mask on the model's device.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from uivlm.actions.action import InvalidAction
-from uivlm.actions.text import FIXED_PHRASES, TEXT_PREFIX, ActionText
-from uivlm.actions.text_prefix import SWIPE_PARTS, TAP_PARTS, can_appear_in_action, complete_action, is_prefix
+from uivlm.actions.text import ActionText
+from uivlm.actions.text_automaton import Ended, Typed
+from uivlm.actions.text_prefix import complete_action
 from uivlm.episodes.encode import Processor
+from uivlm.inference.token_automaton import Start, TokenAutomaton
 
-FORCED_TEXT_CACHE_SIZE = 4096  # prefixes whose forced continuation is cached
-NUM_TOKENS_TRIED_FIRST = 32  # tokens that are tried before all are sorted
-PHRASE_CHARACTERS = sorted(
-    set("".join((*FIXED_PHRASES, TEXT_PREFIX, *TAP_PARTS, *SWIPE_PARTS, "0123456789")))
-)  # of all actions except typed text
+NUM_CACHED_MASKS = 512  # of one byte for each token of the vocabulary, on the model's device
+NUM_CACHED_PREFIXES = 4096  # whose forced tokens are cached
 
 
 class ActionConstraint:
     def __init__(self, processor: Processor, action_text: ActionText) -> None:
         self.processor, self.action_text = processor, action_text
-        self.cached_forced_text = lru_cache(maxsize=FORCED_TEXT_CACHE_SIZE)(self._forced_text)
-        self.cached_phrase_tokens = lru_cache(maxsize=1)(self._phrase_tokens)
+        vocabulary = processor.vocabulary()
+        self.token_bytes = vocabulary.token_bytes
+        self.automaton = TokenAutomaton(action_text, vocabulary, processor.eos_id)
+        self._mask = lru_cache(NUM_CACHED_MASKS)(_mask)
+        self._cached_forced_tokens = lru_cache(NUM_CACHED_PREFIXES)(self._forced_tokens)
 
-    def best_token(self, token_ids: Sequence[int], probs: Tensor) -> int:
-        """The most probable allowed token. `probs` [V]."""
-        token = next(self.allowed_tokens(token_ids, probs), None)
-        if token is None:
-            text = self.processor.decode(list(token_ids))
+    def best_tokens(self, prefixes: Sequence[list[int]], probs: Tensor) -> Tensor:
+        """The most probable allowed token [B] after each prefix. `probs` [B, V]. Waits for no device."""
+        forbidden = [
+            self.forbidden_tokens(token_ids, row) for token_ids, row in zip(prefixes, probs, strict=True)
+        ]
+        return probs.masked_fill(torch.stack(forbidden), -1.0).argmax(-1)
+
+    def forbidden_tokens(self, token_ids: list[int], logits: Tensor) -> Tensor:
+        """True [V] for each token that may not follow, on the device of `logits` [V]."""
+        return self._mask(self._allowed_tokens(token_ids), len(logits), logits.device)
+
+    def only(self, token: int, logits: Tensor) -> Tensor:
+        """True [V] for all tokens but one."""
+        return self._mask(np.int32(token).tobytes(), len(logits), logits.device)
+
+    def ranked_tokens(
+        self, token_ids: list[int], probs: Tensor, min_probability: float = 0.0
+    ) -> list[tuple[int, float]]:
+        """The allowed tokens and their probabilities, the most probable first, down to `min_probability`.
+
+        `probs` [V].
+        """
+        allowed = np.frombuffer(self._allowed_tokens(token_ids), np.int32)
+        candidates = torch.from_numpy(allowed.astype(np.int64)).to(probs.device)
+        candidates = candidates[probs[candidates] >= min_probability]
+        ranked = probs[candidates].sort(descending=True, stable=True)
+        return list(zip(candidates[ranked.indices].tolist(), ranked.values.tolist(), strict=True))
+
+    def forced_tokens(self, token_ids: Sequence[int]) -> tuple[list[int], bool]:
+        """The tokens that must follow, and whether the action ends after them.
+
+        Where the text is forced, its tokens are those of training; otherwise a token is forced if it is the
+        only one that may follow.
+        """
+        forced, ended = self._cached_forced_tokens(tuple(token_ids))
+        return list(forced), ended
+
+    def closed_text(self, token_ids: Sequence[int]) -> str | None:
+        """The typed text that the tokens start, with the shortest ending; None if they type no text.
+
+        A last character that is not finished is left out: it would decode to U+FFFD, with some tokenizers
+        together with its neighbors.
+        """
+        states = [self.automaton.state_after(token_ids[:end]) for end in range(len(token_ids) + 1)]
+        if not isinstance(states[-1], Typed):
+            return None
+        ends = [end for end, state in enumerate(states) if not (isinstance(state, Typed) and state.pending)]
+        return complete_action(self.processor.decode(list(token_ids[: ends[-1]])), self.action_text)
+
+    def _allowed_tokens(self, token_ids: list[int]) -> bytes:
+        allowed = self.automaton.allowed_tokens(self.automaton.state_after(token_ids))
+        if not allowed:
+            text = self.processor.decode(token_ids)
             raise ValueError(
                 f"no token of this model continues {text!r}: its vocabulary cannot write actions"
             )
-        return token
+        return allowed
 
-    def allowed_tokens(
-        self, token_ids: Sequence[int], probs: Tensor, min_probability: float = 0.0
-    ) -> Iterator[int]:
-        """The allowed tokens in order of decreasing probability, down to `min_probability`."""
-        text = self.processor.decode(list(token_ids))
-        typing = text.startswith(TEXT_PREFIX)
-        for token, probability in _by_probability(probs) if typing else self._ranked_phrase_tokens(probs):
-            if probability < min_probability:
-                return
-            if self._is_allowed(token_ids, text, token):
-                yield token
+    def _forced_tokens(self, prefix: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
+        tokens = [*prefix, *self._tokenized_as_in_training(list(prefix))]
+        state = self.automaton.state_after(tokens)
+        while len(allowed := np.frombuffer(self.automaton.allowed_tokens(state), np.int32)) == 1:
+            if allowed[0] == self.processor.eos_id:
+                return tuple(tokens[len(prefix) :]), True
+            tokens.append(int(allowed[0]))
+            state = self.automaton.advance(state, tokens[-1])
+        return tuple(tokens[len(prefix) :]), False
 
-    def forced_tokens(self, token_ids: Sequence[int]) -> tuple[list[int], bool]:
-        """The tokens that must follow, tokenized as in training, and whether the action is complete after
-        them.
-        """
-        text = self.processor.decode(list(token_ids))
-        if text.startswith(TEXT_PREFIX):
-            return [], not isinstance(self.action_text.parse(text), InvalidAction)
-        forced_text = text + self.cached_forced_text(text)
-        tokens = self.processor.encode(complete_action(text, self.action_text))
+    def _tokenized_as_in_training(self, token_ids: list[int]) -> list[int]:
+        """The tokens of the forced text, if those before are tokenized as in training, too."""
+        state = self.automaton.state_after(token_ids)
+        if isinstance(state, Start | Typed | Ended):
+            return []
+        forced = self.automaton.text.forced_bytes(state)
+        tokens = self.processor.encode(complete_action(self.processor.decode(token_ids), self.action_text))
         end = len(token_ids)
-        if tokens[:end] != list(token_ids):  # not tokenized as in training: then token by token
-            tokens = list(token_ids)
-        while end < len(tokens) and forced_text.startswith(self.processor.decode(tokens[: end + 1])):
+        if tokens[:end] != token_ids:
+            return []
+        while forced and end < len(tokens) and forced.startswith(self.token_bytes[tokens[end]]):
+            forced = forced[len(self.token_bytes[tokens[end]]) :]
             end += 1
-        text = self.processor.decode(tokens[:end])
-        ended = text == forced_text and not self._next_characters(text)
-        return tokens[len(token_ids) : end], ended
-
-    def next_token(self, token_ids: Sequence[int], probs: Tensor) -> int:
-        """The forced token after these, or else the best one. For callers that take one token at a time."""
-        replayed: list[int] = []
-        while len(replayed) < len(token_ids):
-            replayed.append(token_ids[len(replayed)])
-            forced, ended = self.forced_tokens(replayed)
-            replayed += [*forced, *([self.processor.eos_id] if ended else [])]
-        if len(replayed) > len(token_ids):
-            return replayed[len(token_ids)]
-        return self.best_token(token_ids, probs)
-
-    def _ranked_phrase_tokens(self, probs: Tensor) -> Iterator[tuple[int, float]]:
-        """Tokens that can appear outside typed text at all, most probable first."""
-        candidates = self.cached_phrase_tokens(len(probs)).to(probs.device)
-        ranked = probs[candidates].sort(descending=True, stable=True)
-        yield from zip(candidates[ranked.indices].tolist(), ranked.values.tolist(), strict=True)
-
-    def _phrase_tokens(self, vocab_size: int) -> Tensor:
-        """Ids. Outside typed text only these few of some hundred thousand tokens need to be tried."""
-        processor = self.processor
-        text_tokens = (
-            token
-            for token in range(vocab_size)
-            if token != processor.eos_id and processor.is_text_token(token)
-        )
-        phrase_tokens = (token for token in text_tokens if can_appear_in_action(processor.decode([token])))
-        return torch.tensor([processor.eos_id, *phrase_tokens])
-
-    def _is_allowed(self, token_ids: Sequence[int], text: str, token_id: int) -> bool:
-        if token_id == self.processor.eos_id:
-            return not isinstance(self.action_text.parse(text), InvalidAction)
-        if not self.processor.is_text_token(token_id):
-            return False
-        longer = self.processor.decode([*token_ids, token_id])
-        return longer != text and is_prefix(longer, self.action_text)
-
-    def _forced_text(self, text: str) -> str:
-        """What follows `text` in every action that starts with it."""
-        longer = text
-        while isinstance(self.action_text.parse(longer), InvalidAction) and not longer.startswith(
-            TEXT_PREFIX
-        ):
-            characters = self._next_characters(longer)
-            if len(characters) != 1:
-                break
-            longer += characters[0]
-        return longer[len(text) :]
-
-    def _next_characters(self, text: str) -> list[str]:
-        return [letter for letter in PHRASE_CHARACTERS if is_prefix(text + letter, self.action_text)]
+        return tokens[len(token_ids) : end]
 
 
-def _by_probability(probs: Tensor) -> Iterator[tuple[int, float]]:
-    """All tokens, most probable first. The first few need no full sort."""
-    top = probs.topk(min(NUM_TOKENS_TRIED_FIRST, len(probs)))
-    top_ids = top.indices.tolist()
-    yield from zip(top_ids, top.values.tolist(), strict=True)
-    ranked = probs.sort(descending=True)  # ties may be in another order than in topk
-    yielded = set(top_ids)
-    for token, probability in zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True):
-        if token not in yielded:
-            yield token, probability
+class RequestConstraint:
+    """One request whose forced tokens are chosen one by one, as all others."""
+
+    def __init__(self, constraint: ActionConstraint) -> None:
+        self.constraint = constraint
+        self.num_read = 0  # tokens
+        self.forced: list[int] = []  # tokens that follow those
+
+    def forbidden_tokens(self, token_ids: Sequence[int], logits: Tensor) -> Tensor:
+        """True [V] for each token that may not follow. `token_ids` extends that of the call before."""
+        for num_read in range(self.num_read + 1, len(token_ids) + 1):
+            if self.forced:
+                self.forced.pop(0)
+                continue
+            self.forced, ended = self.constraint.forced_tokens(token_ids[:num_read])
+            self.forced += [self.constraint.processor.eos_id] * ended
+        self.num_read = len(token_ids)
+        if self.forced:
+            return self.constraint.only(self.forced[0], logits)
+        return self.constraint.forbidden_tokens(list(token_ids), logits)
+
+
+def _mask(allowed: bytes, vocab_size: int, device: torch.device) -> Tensor:
+    forbidden = torch.ones(vocab_size, dtype=torch.bool)
+    forbidden[torch.from_numpy(np.frombuffer(allowed, np.int32).astype(np.int64))] = False
+    return forbidden.to(device)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from uivlm.actions.action import InvalidAction
 from uivlm.actions.decision import Decision
-from uivlm.actions.text import TEXT_PREFIX, ActionText
-from uivlm.actions.text_prefix import action_type_is_determined, complete_action
+from uivlm.actions.text import ActionText
+from uivlm.actions.text_prefix import action_type_is_determined
 from uivlm.episodes.encode import Example, Processor, encode
 from uivlm.episodes.episode import History, HistoryError
 from uivlm.episodes.sentence import PromptFormat, Sentence
@@ -91,11 +91,15 @@ def _update_probability(state: GenerationState, probability: float, processor: P
 
 
 def finish(
-    state: GenerationState, processor: Processor, action_text: ActionText, constrained: bool
+    state: GenerationState,
+    processor: Processor,
+    action_text: ActionText,
+    constraint: ActionConstraint | None,
 ) -> Decision:
     """Parse the generated text. Constrained decoding closes a typed text that reached the limit."""
     text, reason = processor.decode(state.token_ids), state.stop_reason
-    if reason and constrained and text.startswith(TEXT_PREFIX):
-        text, reason = complete_action(text, action_text), ""
+    if reason and constraint is not None:
+        closed = constraint.closed_text(state.token_ids)
+        text, reason = (text, reason) if closed is None else (closed, "")
     action = InvalidAction(text, reason) if reason else action_text.parse(text)
     return Decision(action, text, state.probability, state.type_probability)

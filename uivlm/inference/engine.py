@@ -99,11 +99,10 @@ class TorchEngine:
             return [
                 self.predict(history) for history in histories
             ]  # such a model takes rows of one length only
-        action_text, constrained = self.checkpoint.prompt_format.action_text, self.constraint is not None
+        processor, action_text = self.checkpoint.processor, self.checkpoint.prompt_format.action_text
         with self.lock, torch.inference_mode():
             return [
-                finish(state, self.checkpoint.processor, action_text, constrained)
-                for state in self._generate(histories)
+                finish(state, processor, action_text, self.constraint) for state in self._generate(histories)
             ]
 
     def top_k(self, history: History, k: int) -> list[Decision]:
@@ -145,24 +144,30 @@ class TorchEngine:
         decoder, logits = self._prefill(prompts)
         states = [GenerationState(self._max_new_tokens(prompt)) for prompt in prompts]
         while True:
-            probs = logits.float().softmax(-1)
-            rows = [self._step(state, row) for state, row in zip(states, probs, strict=True)]
+            rows = self._step(states, logits)
             if not any(rows):
                 break
             logits = decoder.step(rows, rows, None)
         self._store_prefixes(decoder)
         return states
 
-    def _step(self, state: GenerationState, probs: Tensor) -> list[int]:
-        """Choose the next token. Returns the tokens to run next; none once the sequence has stopped."""
-        if state.stop_reason is not None:
-            return []
-        token = (
-            int(probs.argmax())
-            if self.constraint is None
-            else self.constraint.best_token(state.token_ids, probs)
-        )
-        return append_token(state, token, float(probs[token]), self.checkpoint.processor, self.constraint)
+    def _step(self, states: Sequence[GenerationState], logits: Tensor) -> list[list[int]]:
+        """Choose the next token of each sequence. `logits` [B, V].
+
+        Returns the tokens to run next; none for a sequence that has stopped.
+        """
+        probs = logits.float().softmax(-1)
+        if self.constraint is None:
+            best = probs.argmax(-1)
+        else:
+            best = self.constraint.best_tokens([state.token_ids for state in states], probs)
+        chosen = torch.stack([best.double(), probs.gather(1, best[:, None])[:, 0].double()], 1)
+        return [
+            append_token(state, int(token), probability, self.checkpoint.processor, self.constraint)
+            if state.stop_reason is None
+            else []
+            for state, (token, probability) in zip(states, chosen.tolist(), strict=True)  # one transfer
+        ]
 
     def _build_prompt(self, history: History) -> _Prompt:
         processor = self.checkpoint.processor

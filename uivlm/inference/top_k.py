@@ -48,8 +48,8 @@ def search_top_k(
         """The candidate with one more token, most probable first."""
         determined = action_type_is_determined(processor.decode(candidate.token_ids))
         min_probability = MIN_PROBABILITY / candidate.probability
-        for token in constraint.allowed_tokens(candidate.token_ids, probs, min_probability):
-            probability, ended, tokens = float(probs[token]), token == processor.eos_id, candidate.token_ids
+        for token, probability in constraint.ranked_tokens(candidate.token_ids, probs, min_probability):
+            ended, tokens = token == processor.eos_id, candidate.token_ids
             if not ended:
                 forced, ended = constraint.forced_tokens([*tokens, token])
                 tokens = [*tokens, token, *forced]

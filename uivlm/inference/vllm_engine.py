@@ -1,19 +1,22 @@
 """vLLM as an engine for checkpoints of Qwen2-VL and later: paged KV cache, prefix caching, several adapters.
 
 In: checkpoints of one base, then histories. Out: a Decision for each, constrained to actions as in the native
-engine. Screens are resized here, so that both engines see the same visual tokens. The base is read
-unquantized: adapters of a quantized base are added to weights that differ a little from those they were
-trained on.
+engine. vLLM's asynchronous engine batches the calls of several threads continuously: a request joins the
+running batch at any time. Screens are resized here, so that both engines see the same visual tokens. The base
+is read unquantized: adapters of a quantized base are added to weights that differ a little from those they
+were trained on.
 """
 
+import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 from PIL import Image
@@ -34,15 +37,16 @@ from uivlm.recipe import QwenHFArgs, Recipe
 SUPPORTED_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values of vLLM's max_lora_rank
 # by name, since vLLM's own processes import it
 LOGITS_PROCESSOR = "uivlm.inference.vllm_logits_processor:ActionLogitsProcessor"
+Result = TypeVar("Result")
 CONFIG_KEY = "uivlm"  # of vLLM's additional_config: what the logits processor needs
 
 
 @dataclass(frozen=True, slots=True)
 class VllmEngine:
-    """Several engines share one `llm` and take turns by `lock`."""
+    """Several engines share one `llm`. Thread-safe."""
 
-    llm: Any  # vllm.LLM
-    lock: Lock
+    llm: Any  # vLLM's AsyncLLM
+    loop: asyncio.AbstractEventLoop  # in which `llm` runs, in a thread of its own
     processor: QwenHFProcessor
     prompt_format: PromptFormat
     constraint: ActionConstraint
@@ -52,9 +56,7 @@ class VllmEngine:
         """One decision for each history, in one batch."""
         prompts, lengths = zip(*map(self._build_prompt, histories), strict=True)
         limits = [min(MAX_NEW_TOKENS, self.processor.max_length - length) for length in lengths]
-        params = [_sampling_params(limit, self.processor.eos_id) for limit in limits]
-        with self.lock:
-            outputs = self.llm.generate(list(prompts), params, use_tqdm=False, lora_request=self.lora_request)
+        outputs = self._run(self._generate_all(prompts, limits))
         actual = [len(output.prompt_token_ids) for output in outputs]
         if actual != list(lengths):
             raise RuntimeError(f"vLLM read prompts of {actual} tokens; expected {list(lengths)}")
@@ -63,8 +65,19 @@ class VllmEngine:
         ]
 
     def reset_cache(self) -> None:
-        with self.lock:
-            self.llm.reset_prefix_cache()
+        self._run(self.llm.reset_prefix_cache())
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    async def _generate_all(self, prompts: Sequence[dict[str, Any]], limits: Sequence[int]) -> list[Any]:
+        return await asyncio.gather(*map(self._generate, prompts, limits))
+
+    async def _generate(self, prompt: dict[str, Any], max_new_tokens: int) -> Any:
+        """vLLM's RequestOutput of the whole generated text."""
+        params = _sampling_params(max_new_tokens, self.processor.eos_id)
+        outputs = self.llm.generate(prompt, params, uuid4().hex, lora_request=self.lora_request)
+        return [output async for output in outputs][-1]
 
     def _build_prompt(self, history: History) -> tuple[dict[str, Any], int]:
         """The prompt in vLLM's form, with one placeholder for each screen, and its number of tokens in the
@@ -93,13 +106,19 @@ class VllmEngine:
             num_consumed = len(state.token_ids)
         if state.stop_reason is None:
             state.stop_reason = f"no end within {max_new_tokens} tokens"
-        return finish(state, self.processor, self.prompt_format.action_text, constrained=True)
+        return finish(state, self.processor, self.prompt_format.action_text, self.constraint)
 
 
-def load_vllm_engines(folders: Sequence[Path]) -> dict[str, VllmEngine]:
+def load_vllm_engines(
+    folders: Sequence[Path],
+    tensor_parallel_size: int | None = None,
+    gpu_memory_utilization: float | None = None,
+) -> dict[str, VllmEngine]:
     """An engine of each checkpoint, by the name of its folder. Their base is in memory once.
 
-    ValueError if vLLM is not installed or does not support such a model.
+    `tensor_parallel_size`: GPUs that share each layer; `gpu_memory_utilization`: fraction of each GPU's
+    memory for weights, activations and the KV cache; None: vLLM's default. ValueError if vLLM is not
+    installed or does not support such a model.
     """
     if find_spec("vllm") is None:
         raise ValueError(
@@ -118,25 +137,42 @@ def load_vllm_engines(folders: Sequence[Path]) -> dict[str, VllmEngine]:
     )
     processor = files.load_processor(base, visual_token_budget(recipe.model))
     ranks = [checkpoint.model.lora.r for checkpoint in checkpoints if checkpoint.model.lora is not None]
-    llm, lock = _create_llm(base, recipe, recipe.model, processor, ranks), Lock()
+    given = {
+        "tensor_parallel_size": tensor_parallel_size,
+        "gpu_memory_utilization": gpu_memory_utilization,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    llm = _create_llm(_engine_args(base, recipe, recipe.model, processor, ranks) | options)
     processor.max_length = min(processor.max_length, llm.model_config.max_model_len)
     format_ = prompt_format(recipe)
-    constraint = ActionConstraint(processor, format_.action_text)
+    constraint, loop = ActionConstraint(processor, format_.action_text), _start_loop()
     return {
         folder.resolve().name: VllmEngine(
-            llm, lock, processor, format_, constraint, _lora_request(folder, i) if ranks else None
+            llm, loop, processor, format_, constraint, _lora_request(folder, i) if ranks else None
         )
         for i, folder in enumerate(folders, 1)
     }
 
 
-def _create_llm(
+def _create_llm(engine_args: dict[str, Any]) -> Any:
+    args = import_module("vllm.engine.arg_utils").AsyncEngineArgs(**engine_args)
+    return import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(args)
+
+
+def _start_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="vllm", daemon=True).start()
+    return loop
+
+
+def _engine_args(
     base: Path,
     recipe: Recipe,
     args: QwenHFArgs,
     processor: QwenHFProcessor,
     lora_ranks: Sequence[int],
-) -> Any:
+) -> dict[str, Any]:
+    """Fields of vLLM's AsyncEngineArgs."""
     token_pixels = processor.factor**2  # of a visual token; vLLM then resizes no screen again
     adapters: dict[str, Any] = {}
     if lora_ranks:
@@ -145,21 +181,21 @@ def _create_llm(
             "max_loras": len(lora_ranks),
             "max_lora_rank": _max_lora_rank(max(lora_ranks)),
         }
-    return import_module("vllm").LLM(
-        model=str(base),
-        dtype=recipe.train.precision,
-        max_model_len=-1,  # the model's own, or what fits into memory
-        seed=0,
-        enable_prefix_caching=True,
-        enforce_eager=not torch.cuda.is_available(),  # CUDA graphs pay on a GPU only
-        limit_mm_per_prompt={"image": recipe.prompt.max_screens, "video": 0},
-        mm_processor_kwargs={
+    return adapters | {
+        "model": str(base),
+        "dtype": recipe.train.precision,
+        "max_model_len": -1,  # the model's own, or what fits into memory
+        "seed": 0,
+        "enable_prefix_caching": True,
+        "enforce_eager": not torch.cuda.is_available(),  # CUDA graphs pay on a GPU only
+        "disable_log_stats": True,
+        "limit_mm_per_prompt": {"image": recipe.prompt.max_screens, "video": 0},
+        "mm_processor_kwargs": {
             "size": {"shortest_edge": token_pixels, "longest_edge": args.max_visual_tokens * token_pixels}
         },
-        logits_processors=[LOGITS_PROCESSOR],
-        additional_config={CONFIG_KEY: {"base_model": str(base), "num_bins": recipe.prompt.num_bins}},
-        **adapters,
-    )
+        "logits_processors": [LOGITS_PROCESSOR],
+        "additional_config": {CONFIG_KEY: {"base_model": str(base), "num_bins": recipe.prompt.num_bins}},
+    }
 
 
 def _max_lora_rank(rank: int) -> int:
@@ -180,7 +216,12 @@ def _lora_request(folder: Path, lora_id: int) -> Any:
 
 def _sampling_params(max_new_tokens: int, eos_id: int) -> Any:
     """Greedy, with the model's own probability of each token. The end token counts as a new token."""
-    vllm = import_module("vllm")
+    vllm = import_module("vllm.sampling_params")
     return vllm.SamplingParams(
-        temperature=0.0, max_tokens=max_new_tokens + 1, logprobs=0, stop_token_ids=[eos_id], detokenize=False
+        temperature=0.0,
+        max_tokens=max_new_tokens + 1,
+        logprobs=0,
+        stop_token_ids=[eos_id],
+        detokenize=False,
+        output_kind=vllm.RequestOutputKind.FINAL_ONLY,
     )

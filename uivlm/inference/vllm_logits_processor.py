@@ -1,9 +1,11 @@
 """Constrained decoding inside vLLM, by the same rules as in the native engine.
 
 vLLM's processes load it by name. In: the tokens generated so far and the logits [V] of the next one. Out:
-logits that leave one token.
+logits that leave the allowed tokens, or the one that is forced. vLLM chooses among them, and reports the
+probability from before.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 from uivlm.actions.text import ActionText
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, RequestConstraint
 from uivlm.inference.vllm_engine import CONFIG_KEY
 from uivlm.models.qwen_hf.files import load_processor
 
@@ -27,11 +29,11 @@ class ActionLogitsProcessor(AdapterLogitsProcessor):  # type: ignore[misc]  # vL
     def is_argmax_invariant(self) -> bool:
         return False
 
-    def new_req_logits_processor(self, params: Any) -> Any:
-        return self.force_next_token
+    def new_req_logits_processor(self, params: Any) -> Callable[[list[int], Tensor], Tensor]:
+        """vLLM calls it once for each request."""
+        request = RequestConstraint(self.constraint)
 
-    def force_next_token(self, token_ids: list[int], logits: Tensor) -> Tensor:
-        token = self.constraint.next_token(token_ids, logits.float().softmax(-1))
-        logits.fill_(-torch.inf)
-        logits[token] = 0.0
-        return logits
+        def mask(token_ids: list[int], logits: Tensor) -> Tensor:
+            return logits.masked_fill_(request.forbidden_tokens(token_ids, logits), -torch.inf)
+
+        return mask

@@ -1,6 +1,7 @@
 """Dynamic batching: histories in, decisions out.
 
-Queued histories share a forward pass, first come first served. One thread calls the agent.
+Queued histories share a forward pass, first come first served. One thread calls the agent. A concurrent
+agent batches by itself: several threads call it, each with one history, as soon as it arrives.
 A cancelled history is skipped, and one that fails does not affect the others.
 """
 
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from uivlm.actions.decision import Decision
-from uivlm.agents.agent import Agent, BatchAgent, RankingAgent
+from uivlm.agents.agent import Agent, BatchAgent, ConcurrentAgent, RankingAgent
 from uivlm.episodes.episode import History
 from uivlm.serving.protocol import Timings
 
@@ -38,12 +39,17 @@ class Batcher:
 
     def __init__(self, agent: Agent, max_batch_size: int = MAX_BATCH_SIZE) -> None:
         self.agent = agent
-        self.max_batch_size = max_batch_size if isinstance(agent, BatchAgent) else 1
+        concurrent = isinstance(agent, ConcurrentAgent)
+        self.max_batch_size = max_batch_size if isinstance(agent, BatchAgent) and not concurrent else 1
         self._queue: deque[_PendingRequest] = deque()
         self._changed = threading.Condition()
         self._accepting = True
-        self._thread = threading.Thread(target=self._run_batches, name="batcher", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run_batches, name=f"batcher-{i}", daemon=True)
+            for i in range(agent.max_concurrency if isinstance(agent, ConcurrentAgent) else 1)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, history: History, top_k: int = 0) -> "Future[Reply]":
         """Queue a history. Cancel the future to skip it; a stopped batcher cancels it.
@@ -62,21 +68,22 @@ class Batcher:
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        return all(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Cancel the queue; the running batch is still answered."""
+        """Cancel the queue; running batches are still answered."""
         with self._changed:
             self._accepting = False
             queued = list(self._queue)
-            self._changed.notify()
+            self._changed.notify_all()
         for request in queued:
             request.future.cancel()
 
     def close(self) -> None:
-        """Stop, and wait for the running batch."""
+        """Stop, and wait for the running batches."""
         self.stop()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _remove(self, request: _PendingRequest) -> None:
         """A cancelled request frees its place and its memory."""

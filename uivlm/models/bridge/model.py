@@ -23,6 +23,7 @@ from torch.nn import functional
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from uivlm.episodes.encode import Vocabulary
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge import blank_patches, vision_encoder
@@ -32,6 +33,7 @@ from uivlm.models.multimodal import (
     select_trained_logits,
 )
 from uivlm.models.packed_attention import enable_packed_attention, packed_inputs
+from uivlm.models.vocabulary import vocabulary
 from uivlm.recipe import VisualTokens
 
 TINY_BASE = Path(__file__).parents[1] / "tiny"  # the base that comes with the package
@@ -221,6 +223,9 @@ class BridgeProcessor:
         """Does the token have text? `decode` leaves control tokens out."""
         control = (*self.bos_ids, self.eos_id, self.pad_id, self.image_token_id)
         return token not in control and self.tokenizer.id_to_token(token) is not None
+
+    def vocabulary(self) -> Vocabulary:
+        return vocabulary(self.tokenizer, self.is_text_token)
 
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         config = self.config

@@ -13,7 +13,9 @@ from PIL import Image
 from tokenizers import Tokenizer
 from transformers import PretrainedConfig
 
+from uivlm.episodes.encode import Vocabulary
 from uivlm.episodes.sentence import ScreenPiece
+from uivlm.models.vocabulary import vocabulary
 
 MAX_ASPECT_RATIO = 200  # times the shorter side: transformers refuses longer screens
 
@@ -131,6 +133,9 @@ class QwenHFProcessor:
         return smart_resize(
             height, width, self.factor, self.budget.min_tokens, self.budget.max_tokens_at(piece.age)
         )
+
+    def vocabulary(self) -> Vocabulary:
+        return vocabulary(self.tokenizer, self.is_text_token)
 
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         height, width = self.image_size(piece)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from uivlm.episodes.encode import Vocabulary
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.tokenizer import QwenTokenizer
@@ -59,6 +60,10 @@ class QwenVLProcessor:
     def is_text_token(self, token: int) -> bool:
         """Does the token have text? `decode` leaves control tokens out."""
         return 0 <= token < self.tokenizer.num_ranks
+
+    def vocabulary(self) -> Vocabulary:
+        single = self.tokenizer.encoding.decode_single_token_bytes
+        return Vocabulary(tuple(single(token) for token in range(self.tokenizer.num_ranks)))
 
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         return self.tokenizer.image_token_ids(self.config.num_queries)
