@@ -8,12 +8,14 @@ loss. The runs alternate and the median counts; only the ratios are meaningful.
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from shared.episodes import episodes_of_length
@@ -34,8 +36,9 @@ from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
 from uivlm.recipe import Recipe, load, override
+from uivlm.training.batches import Batch
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
-from uivlm.training.dataset import encode_window
+from uivlm.training.dataset import BatchDataset, DamageLog, encode_window
 from uivlm.training.mixture import MixtureSampler
 from uivlm.training.trainer import make_trainer
 
@@ -228,7 +231,7 @@ def _compare_loops(recipe: Recipe) -> Table:
             built,
             model,
             shape,
-            _WindowList(rows),
+            BatchDataset(_WindowList(rows), DamageLog.open(folder, len(rows))),
             MixtureSampler((len(rows),), (1.0,)),
             None,
             folder,
@@ -273,12 +276,20 @@ class _WindowList(list[Example]):
     """Encoded rows in memory, with the interface of WindowDataset."""
 
     @property
-    def num_screens(self) -> list[int]:
-        return [len(row.num_visual_tokens) for row in self]
+    def num_tokens(self) -> NDArray[np.int32]:
+        return np.array([len(row.input_ids) for row in self], np.int32)
 
 
 class _SequentialOrder(SequentialSampler):
+    """Batches of successive rows."""
+
     def set_epoch(self, epoch: int) -> None: ...
+
+    def __len__(self) -> int:
+        return LOOP_STEPS
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        return (tuple(range(step * LOOP_BATCH, (step + 1) * LOOP_BATCH)) for step in range(LOOP_STEPS))
 
 
 def _collate_for_model(collate: Collator, rows: list[Example]) -> dict[str, Any]:

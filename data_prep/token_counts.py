@@ -11,6 +11,8 @@ from typing import Any
 from uivlm.episodes.dataset import PreparedData, PreparedEpisodes
 from uivlm.recipe import Recipe, RecipeError, load
 
+MAX_EPISODES = 200  # whose tokens are counted
+
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
@@ -38,8 +40,6 @@ def count_tokens(token_counters: Sequence[TokenCounter], folder: Path) -> dict[s
     """Counts by recipe, over the first episodes of the train split, or of the first split with episodes."""
     if not token_counters:
         return {}
-    from uivlm.models.cost import MAX_EPISODES
-
     prepared = PreparedData.open(folder)
     split = next(split for split, num_episodes in prepared.meta["splits"].items() if num_episodes)
     episodes = prepared.episodes(split, max_episodes=MAX_EPISODES)
@@ -47,9 +47,13 @@ def count_tokens(token_counters: Sequence[TokenCounter], folder: Path) -> dict[s
 
 
 def _count_tokens(token_counter: TokenCounter, episodes: PreparedEpisodes) -> dict[str, float]:
+    from uivlm.episodes.window_index import index_windows
+    from uivlm.models.build import prompt_format
     from uivlm.models.cost import sentence_sizes, summarize_lengths
 
-    lengths = summarize_lengths(sentence_sizes(token_counter.recipe, token_counter.loaded_model, episodes))
+    loaded = token_counter.loaded_model
+    index = index_windows(episodes, prompt_format(token_counter.recipe), loaded.processor)
+    lengths = summarize_lengths(sentence_sizes(index, loaded.model))
     return {
         "num_episodes": lengths.num_episodes,
         "visual_tokens_per_screen": round(lengths.visual_tokens_per_screen, 1),

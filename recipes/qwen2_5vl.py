@@ -37,8 +37,8 @@ def recipe() -> Recipe:
         data=DataArgs(path="runs/data"),  # ours: where `make data` puts it
         train=TrainArgs(
             epochs=3,  # ours
-            per_device_batch_size=1,  # ours: eight screens a sentence
-            gradient_accumulation_steps=16,  # ours
+            max_packed_tokens=8192,  # ours: about five sentences of eight screens, no padding
+            gradient_accumulation_steps=3,  # ours: about 16 sentences a step and GPU
             precision="bfloat16",  # as the weights are published
         ),
         optim=OptimArgs(

@@ -17,7 +17,7 @@ ALLOWED = {
     "atomic": (),
     "parallel": (),
     "recipe": ("actions",),
-    "episodes": ("actions",),
+    "episodes": ("actions", "atomic", "parallel"),
     "reports": DATA,
     "devices": DATA,
     "models": (*DATA, "recipe", "atomic"),

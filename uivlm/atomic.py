@@ -1,6 +1,7 @@
 """Files and folders that appear complete or not at all: a temporary name, then a rename."""
 
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +9,11 @@ from pathlib import Path
 
 
 def tmp_path(path: Path) -> Path:
-    """The hidden name, next to `path`, that this process writes to first."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """The hidden name, next to `path`, that this process writes to first.
+
+    Machines that share a disk may use the same process id.
+    """
+    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
 
 
 def write_file(path: Path, content: str | bytes) -> Path:

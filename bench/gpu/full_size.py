@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uivlm.episodes.encode import encode
+from uivlm.episodes.window_index import index_windows
 from uivlm.models import adapters
 from uivlm.models.build import build, prompt_format
 from uivlm.models.cost import (
@@ -38,7 +39,8 @@ def main(name: str, settings: list[str]) -> None:
     _, predicted = prepare_and_measure(build(recipe, "meta"), 0)
     torch.cuda.reset_peak_memory_stats()
     built = build(recipe, "cuda")
-    (rows,) = sentence_sizes(recipe, built, [typical_episode()])
+    index = index_windows([typical_episode()], prompt_format(recipe), built.processor)
+    (rows,) = sentence_sizes(index, built.model)
     longest = max(rows, key=lambda row: row.num_tokens)
     model = adapters.prepare_for_training(built, 0).cuda().train()
     if built.gradient_checkpointing:

@@ -24,6 +24,7 @@ EOS, PAD, IMAGE, VOCAB_SIZE = 256, 257, 258, 259  # the ids below are bytes
 class SmallestProcessor:
     bos_ids: tuple[int, ...] = ()
     eos_id, pad_id, image_token_id, max_length = EOS, PAD, IMAGE, 4096
+    counts_by_size, fingerprint = True, "bytes, one visual token"
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())

@@ -1,7 +1,7 @@
 """Small training runs: their episodes, recipes and rows, and hooks into a run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from tests.helpers.tiny_models import (
     recipe,
     tokenizer,
 )
+from uivlm.episodes.encode import Processor
+from uivlm.episodes.episode import Episode
+from uivlm.episodes.sentence import PromptFormat
+from uivlm.episodes.window_index import index_windows
 from uivlm.models import cost
 from uivlm.models.bridge.model import BridgeProcessor
 from uivlm.models.build import prompt_format
@@ -43,12 +47,11 @@ def dropping(root: Path) -> Recipe:
 
 def windows(screens: int = 4, context: int = 512) -> WindowDataset:
     spoken = prompt_format(recipe(Path(), Path(), screens=screens))
-    return WindowDataset(
-        EPISODES,
-        [len(e.steps) for e in EPISODES],
-        spoken,
-        BridgeProcessor(tokenizer(), config(context=context)),
-    )
+    return dataset(EPISODES, spoken, BridgeProcessor(tokenizer(), config(context=context)))
+
+
+def dataset(episodes: Sequence[Episode], spoken: PromptFormat, processor: Processor) -> WindowDataset:
+    return WindowDataset(episodes, index_windows(episodes, spoken, processor), spoken, processor)
 
 
 COLLATE = Collator(FIRST + PAD, config().image_token_id)

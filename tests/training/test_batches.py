@@ -13,20 +13,17 @@ from tests.helpers.tiny_models import (
 )
 from tests.helpers.training_runs import COLLATE, EPISODES, FIRST, small, windows
 from uivlm.episodes.encode import IGNORE, Example
+from uivlm.training.batches import length_grouped_order
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
-from uivlm.training.dataset import (
-    length_grouped_order,
-    loader_options,
-    resolve_num_workers,
-)
+from uivlm.training.dataset import loader_options, resolve_num_workers
 from uivlm.training.train import train
 
 
 def test_rows_are_all_windows_of_all_episodes() -> None:
     rows = windows()
     assert len(rows) == 8 + 2  # two episodes are longer than the four screens of a window
-    assert rows.num_screens == [1, 4, 4, 2, 3, 4, 3, 1, 2, 4]
-    assert [len(rows[i].num_visual_tokens) for i in range(len(rows))] == rows.num_screens
+    assert rows.index.num_screens.tolist() == [1, 4, 4, 2, 3, 4, 3, 1, 2, 4]
+    assert [len(rows[i].num_visual_tokens) for i in range(len(rows))] == rows.index.num_screens.tolist()
     ends = sum(int((rows[i].labels == FIRST + END).sum()) for i in range(len(rows)))
     assert ends == sum(len(e.steps) for e in EPISODES)
 
@@ -78,7 +75,7 @@ def test_a_sentence_beyond_the_context_is_refused() -> None:
 
 
 def test_order_is_a_permutation_of_seed_and_epoch() -> None:
-    lengths = np.random.default_rng(0).integers(1, 9, 203).tolist()
+    lengths = np.random.default_rng(0).integers(1, 9, 203).astype(np.int32)
     orders = [
         length_grouped_order(range(len(lengths)), lengths, 8, seed, epoch)
         for seed in (0, 1)

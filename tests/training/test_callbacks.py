@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.helpers.tiny_models import base, episode, prepare, recipe, with_settings
+from tests.helpers.training_runs import dataset
 from uivlm.actions.action import InvalidAction
 from uivlm.actions.matching import matches
 from uivlm.actions.text import ACTION_TYPES, action_type
@@ -21,7 +22,6 @@ from uivlm.episodes.episode import boxes_of
 from uivlm.models.build import build, prompt_format
 from uivlm.recipe import DataArgs, Recipe, RecipeError
 from uivlm.training.curves import write_curves
-from uivlm.training.dataset import WindowDataset
 from uivlm.training.train import train
 from uivlm.training.validation import make_eval_loader, validate
 
@@ -56,7 +56,7 @@ def test_a_judgement_is_that_of_each_action_by_hand(root: Path) -> None:
     one = small(root)
     built, spoken = build(one), prompt_format(one)
     episodes = [episode(seed, 6) for seed in range(3)]
-    rows = WindowDataset(episodes, [6, 6, 6], spoken, built.processor)
+    rows = dataset(episodes, spoken, built.processor)
     found = validate(built.model, make_eval_loader(rows, 1, 0, 0, 1), lambda sums: sums)
     right: dict[str, list[bool]] = {}
     nats = []
@@ -94,7 +94,7 @@ def test_what_was_learned_by_heart_is_judged_right(root: Path, tmp_path: Path) -
 
     built, module = adapters.load(one, tmp_path / "out")
     learned = PreparedData.open(root / "data").episodes("train", max_episodes=2)
-    rows = WindowDataset(learned, [len(each.steps) for each in learned], prompt_format(one), built.processor)
+    rows = dataset(learned, prompt_format(one), built.processor)
     found = validate(module, make_eval_loader(rows, 1, 0, 0, 1), lambda sums: sums)
     assert found["eval_partial_match"] == 1
     assert found["eval_loss"] < 1  # of about seven before

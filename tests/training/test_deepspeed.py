@@ -36,12 +36,15 @@ ENVIRONMENT = {
 }
 SETTINGS = [
     "train.gradient_accumulation_steps=1",
+    "train.max_packed_tokens=null",
     "train.precision=float32",
     "train.epochs=1",
     "train.cache_vision_features=false",
     "train.num_workers=0",
 ]
 SETTINGS += ["model.lora.dropout=0", "optim.lr=0.001", "optim.warmup_fraction=0", "train.report_to=[]"]
+
+PACKED = ["train.per_device_batch_size=1", "train.max_packed_tokens=120"]
 
 needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
@@ -91,7 +94,7 @@ def in_two(parent: ProcessPoolExecutor, program: list[str], tmp_path: Path) -> s
         ("llama_vit", 0, []),
         ("qwen_vl", 2, []),
         ("qwen_vl", 3, []),
-        ("llama_vit", 3, ["train.packing=true"]),
+        ("llama_vit", 3, PACKED),
         ("qwen_hf", 3, []),
         ("llama_vit", 2, ["distributed.cpu_offload=true"]),
     ],
@@ -106,7 +109,8 @@ def test_two_processes_train_as_one(
         launched(program, tmp_path)
     else:
         in_two(parent, program, tmp_path)
-    alone: Recipe = override(load(recipe), settings(root, kind, 0, 4))
+    same_steps = [*PACKED, "train.gradient_accumulation_steps=2"] if more == PACKED else []
+    alone: Recipe = override(load(recipe), settings(root, kind, 0, 4) + same_steps)
     train(alone, tmp_path / "one")
     logs = [
         [json.loads(line) for line in (tmp_path / out / "log.jsonl").read_text().splitlines()]

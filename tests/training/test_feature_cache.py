@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.tiny_models import base, episode, prepare, recipe
+from uivlm.episodes.window_index import index_windows
 from uivlm.models.build import build, prompt_format
 from uivlm.training.feature_cache import build_feature_cache
 from uivlm.training.mixture import ConcatEpisodes, open_datasets
@@ -134,6 +135,7 @@ def stops(*_: Any) -> None:
 def test_data_whose_index_is_wrong_is_refused(own: Path) -> None:
     one = recipe(own / "base", own / "data")
     built, episodes = build(one), ConcatEpisodes(open_datasets(one))
+    index = index_windows(episodes, prompt_format(one), built.processor)
     episodes.num_steps[-1] += 1
     with pytest.raises(ValueError, match="12 screens; their index has 13"):
-        build_feature_cache(built.model, one, episodes, prompt_format(one), built.processor)
+        build_feature_cache(built.model, one, episodes, index, prompt_format(one), built.processor)

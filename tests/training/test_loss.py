@@ -83,7 +83,7 @@ def test_the_log_tells_how_fast_it_went(root: Path, tmp_path: Path) -> None:
     assert told["tflops"] == pytest.approx(5 * len(rows) / 2, rel=0.05)
     assert told["mfu"] == pytest.approx(told["tflops"] / 50)
     assert told["episodes_per_second"] == pytest.approx(len(EPISODES) / 2, rel=0.05)
-    assert told["screens_per_second"] == pytest.approx(sum(rows.num_screens) / 2, rel=0.05)
+    assert told["screens_per_second"] == pytest.approx(rows.index.num_screens.sum() / 2, rel=0.05)
     assert {value for name, value in told.items() if name.startswith("loss_")} == {1.0}
     one.started -= 1.0
     assert one.flush()["screens_per_second"] == 0, "each step is counted alone"

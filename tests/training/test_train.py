@@ -70,7 +70,7 @@ def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
     card = json.loads((out / "card.json").read_text())
     assert card["data"] == [{
         "fingerprint": "of 24 rows", "split": "train", "weight": 1.0,
-        "episodes": 8, "steps": 24, "windows": 10,
+        "episodes": 8, "damaged_episodes": 0, "steps": 24, "windows": 10, "windows_too_long": 0,
     }]  # fmt: skip
     width = {
         "q": (32, 32),

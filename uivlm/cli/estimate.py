@@ -3,6 +3,7 @@
 Only configurations and a tokenizer are loaded. If a run does not fit, the error names the setting to change.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -10,22 +11,25 @@ from rich.console import Console
 from rich.table import Table
 
 from uivlm.episodes.dataset import PreparedData
-from uivlm.models.build import build
+from uivlm.episodes.encode import Processor
+from uivlm.episodes.window_index import WindowIndex, index_windows
+from uivlm.models.build import build, check_length, prompt_format
 from uivlm.models.cost import (
     AITW_STEPS,
-    MAX_EPISODES,
     TRAINED_SHARE,
     TYPICAL_STEPS,
     MemoryEstimate,
     ModelShape,
     SentenceSize,
     estimate_memory,
+    forward_sizes,
     hardware_flops,
     prepare_and_measure,
     sentence_sizes,
     summarize_lengths,
     typical_episode,
 )
+from uivlm.models.sentence_lengths import trainable_windows
 from uivlm.recipe import Recipe
 
 ASSUMED_MFU = 0.4  # share of a GPU's peak that training reaches: an assumption
@@ -38,15 +42,9 @@ def print_estimate(
     """Print tables. ValueError if a sentence is too long for the model or the GPU is too small."""
     limit_gb = None if gpu_memory is None else parse_gigabytes(gpu_memory)
     loaded = build(recipe, "meta")
-    episodes = (
-        [typical_episode()]
-        if data is None
-        else PreparedData.open(data).episodes("train", max_episodes=MAX_EPISODES)
-    )
-    sizes = sentence_sizes(recipe, loaded, episodes)
+    sizes = sentence_sizes(_windows(recipe, loaded.processor, data), loaded.model)
     _, model = prepare_and_measure(loaded, recipe.train.seed)
-    longest = max((sentence for episode in sizes for sentence in episode), key=lambda size: size.num_tokens)
-    batch = [longest] * recipe.train.per_device_batch_size  # the longest sentence decides
+    batch = forward_sizes(recipe, sizes)
     console.print(_model_table(recipe, model, sizes, data))
     stages = {zero: estimate_memory(recipe, model, batch, gpus, zero) for zero in (0, 1, 2, 3)}
     console.print(_memory_table(recipe, stages, gpus))
@@ -55,9 +53,22 @@ def print_estimate(
     if limit_gb is not None and needed_gb > limit_gb:
         raise ValueError(
             f"--memory: got {gpu_memory}; about {needed_gb:.1f} GB are needed on each GPU. Try --set "
-            "model.quantize=nf4, a smaller train.per_device_batch_size or prompt.max_screens, or a higher "
+            "model.quantize=nf4, a smaller train.per_device_batch_size, train.max_packed_tokens or "
+            "prompt.max_screens, or a higher "
             "distributed.zero_stage on more GPUs"
         )
+
+
+def _windows(recipe: Recipe, processor: Processor, data: Path | None) -> WindowIndex:
+    """All windows that the recipe trains of the data's split "train"; without data, of a typical episode."""
+    if data is None:
+        index = index_windows([typical_episode()], prompt_format(recipe), processor)
+        check_length(range(int(index.num_tokens.max())), processor, "a typical episode")
+        return index
+    prepared = PreparedData.open(data)
+    num_workers = max(1, (os.cpu_count() or 1) // 2)
+    fingerprint = str(prepared.meta["fingerprint"])
+    return trainable_windows(recipe, processor, prepared.episodes("train"), fingerprint, num_workers).index
 
 
 def parse_gigabytes(text: str) -> float:
@@ -89,8 +100,13 @@ def _model_table(
 
 
 def _memory_table(recipe: Recipe, stages: dict[int, MemoryEstimate], gpus: int) -> Table:
-    batch_size, precision = recipe.train.per_device_batch_size, recipe.quantize or recipe.train.precision
-    table = Table(title=f"GB on each of {gpus} GPUs, batch size {batch_size}, {precision}")
+    train, precision = recipe.train, recipe.quantize or recipe.train.precision
+    batch = (
+        f"batch size {train.per_device_batch_size}"
+        if train.max_packed_tokens is None
+        else f"{train.max_packed_tokens:,} packed tokens"
+    )
+    table = Table(title=f"GB on each of {gpus} GPUs, {batch}, {precision}")
     for name in (
         "distributed.zero_stage",
         "weights",

@@ -269,6 +269,7 @@ def user_message(error: Exception) -> str | None:
         case RuntimeError() if type(error).__name__ == "OutOfMemoryError":  # torch may not be installed
             return (
                 "out of GPU memory: `uivlm estimate` prints what the run needs; set a smaller "
-                "train.per_device_batch_size or prompt.max_screens, or model.quantize=nf4"
+                "train.per_device_batch_size, train.max_packed_tokens or prompt.max_screens, or "
+                "model.quantize=nf4"
             )
     return None

@@ -2,7 +2,7 @@
 
 from uivlm.recipe import Recipe, RecipeError, load, override
 
-# Settings of uivlm 0.1 -> their names now (CHANGELOG.md, 0.2.0).
+# Settings of earlier versions -> their names now (CHANGELOG.md).
 RENAMED = {
     "model.base": "model.base_model", "model.kind": "model.type", "model.vision": "model.vision_encoder",
     "model.quantise": "model.quantize", "model.grid": "model.grid_size", "model.context": "model.max_length",
@@ -13,7 +13,8 @@ RENAMED = {
     "data.limit": "data.max_episodes",
     "data.also": "data.extra", "data.validation": "data.eval_episodes",
     "train.batch": "train.per_device_batch_size", "train.accumulate": "train.gradient_accumulation_steps",
-    "train.pack": "train.packing", "train.keep_features": "train.cache_vision_features",
+    "train.pack": "train.max_packed_tokens", "train.packing": "train.max_packed_tokens",
+    "train.keep_features": "train.cache_vision_features",
     "train.readers": "train.num_workers", "train.patience": "train.early_stopping_patience",
     "train.lr": "optim.lr", "train.weight_decay": "optim.weight_decay", "train.beta2": "optim.adam_beta2",
     "train.clip": "optim.max_grad_norm", "train.warmup": "optim.warmup_fraction",
@@ -22,7 +23,7 @@ RENAMED = {
 
 
 def load_recipe(name: str, settings: list[str] | None) -> Recipe:
-    """Raises RecipeError; for a setting of uivlm 0.1 it gives the new name."""
+    """Raises RecipeError; for a setting of an earlier version it gives the new name."""
     for setting in settings or []:
         old = setting.partition("=")[0]
         if old in RENAMED:

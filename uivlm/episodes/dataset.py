@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from uivlm.episodes.episode import Episode
-from uivlm.episodes.rows import DECODED_COLUMNS, FORMAT, ROW_GROUP_SIZE, VERSION, from_row
+from uivlm.episodes.rows import (
+    DECODED_COLUMNS,
+    ELEMENT_COLUMNS,
+    FORMAT,
+    ROW_GROUP_SIZE,
+    VERSION,
+    DamagedScreenError,
+    from_row,
+)
 
 META = "meta.json"
 PREPARE = "prepare the data with `python -m data_prep SOURCE OUT`"  # the remedy in errors
@@ -54,13 +62,20 @@ class PreparedEpisodes(Sequence[Episode]):
             return PreparedEpisodes(self.folder, self.refs[index])
         return self._read(self.refs[index], list(DECODED_COLUMNS))
 
-    def without_screens(self, index: int) -> Episode:
-        """The episode with empty screens, in a fraction of the time."""
-        return self._read(self.refs[index], [name for name in DECODED_COLUMNS if name != "image"])
+    def without_screens(self, index: int, with_elements: bool = True) -> Episode:
+        """The episode with black screens of the recorded sizes, in a fraction of the time."""
+        omitted = ("image",) if with_elements else ("image", *ELEMENT_COLUMNS)
+        return self._read(self.refs[index], [name for name in DECODED_COLUMNS if name not in omitted])
 
     def _read(self, ref: EpisodeRef, columns: list[str]) -> Episode:
-        rows = _read_rows(self.folder / ref.shard, ref.row, ref.num_rows, columns)
-        return Episode(ref.id, rows[0]["goal"], ref.subset, tuple(map(from_row, rows)))
+        """Raises DamagedScreenError, which names the file and the episode."""
+        path = self.folder / ref.shard
+        rows = _read_rows(path, ref.row, ref.num_rows, columns)
+        try:
+            return Episode(ref.id, rows[0]["goal"], ref.subset, tuple(map(from_row, rows)))
+        except DamagedScreenError as error:
+            message = f"{path}: a screen of episode {ref.id!r} is damaged ({error})"
+            raise DamagedScreenError(message) from error
 
     def encoded_screens(self, index: int) -> list[bytes]:
         """The screens of an episode as stored, JPEG or PNG."""

@@ -4,6 +4,7 @@ Each piece is encoded alone. Its ids, labels and action types are appended toget
 apart. A prompt is therefore, token by token, a prefix of its training sentence.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,6 +38,11 @@ class Processor(Protocol):
     image_token_id: int  # id that is replaced by a visual token
     pad_id: int  # id that pads short rows; the attention mask hides it
     max_length: int  # maximum number of tokens of a sentence
+    counts_by_size: bool  # does the size of a screen alone decide its number of visual tokens?
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the number of tokens of a text and of a screen."""
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -65,6 +71,11 @@ class Example:
     pixels: tuple[NDArray[np.float32], ...] = ()  # [3, h, w] of each screen; empty if not requested
     features: tuple[NDArray[np.float32], ...] = ()  # cached, instead of pixels: [S, vision encoder's width]
     first_window: bool = True  # is it the first window of its episode?
+
+
+def digest(*parts: object) -> str:
+    """A digest of values that print all they hold: text, bytes, numbers, tuples, lists and dataclasses."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def encode(

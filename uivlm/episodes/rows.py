@@ -7,6 +7,8 @@ number of bins.
 
 import io
 import json
+import struct
+import zlib
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +24,9 @@ FORMAT = "uivlm prepared data"
 VERSION = 2
 ROW_GROUP_SIZE = 16  # rows; large groups make random reads many times slower
 JPEG_MAGIC = b"\xff\xd8"
+DECODING_ERRORS = (  # of simplejpeg and Pillow
+    ValueError, OSError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError,
+)  # fmt: skip
 
 ImageFormat = Literal["jpeg", "png"]
 
@@ -56,11 +61,15 @@ EPISODE_COLUMNS = pa.schema(
 )  # of the whole episode: t counts from 0
 SCHEMA = pa.schema([*EPISODE_COLUMNS, *STEP_COLUMNS], {b"huggingface": json.dumps(_FEATURES).encode()})
 
-NO_PIXELS = np.empty((0, 0, 3), np.uint8)
+ELEMENT_COLUMNS = ("element_boxes", "element_texts", "element_ui_types")
 DECODED_COLUMNS = (
-    "image", "action_type", "touch_y", "touch_x", "lift_y", "lift_x", "text",
-    "element_boxes", "element_texts", "element_ui_types",
+    "image", "height", "width", "action_type", "touch_y", "touch_x", "lift_y", "lift_x", "text",
+    *ELEMENT_COLUMNS,
 )  # fmt: skip
+
+
+class DamagedScreenError(ValueError):
+    """An encoded screen that cannot be decoded."""
 
 
 def to_row(
@@ -92,11 +101,16 @@ def to_row(
 
 
 def from_row(row: dict[str, Any]) -> Step:
-    """The step of a row: its action from the exact floats, its screen decoded or, without an image, empty."""
-    annotations = Annotations(row["element_boxes"], row["element_texts"], row["element_ui_types"])
+    """The step of a row: its action from the exact floats, its screen decoded.
+
+    Without an image the screen is black and of the recorded size; it takes no memory. Without the columns of
+    elements it has none.
+    """
+    annotations = Annotations(*(row.get(name, []) for name in ELEMENT_COLUMNS))
     touch, lift = (row["touch_y"], row["touch_x"]), (row["lift_y"], row["lift_x"])
     action = from_aitw(row["action_type"], touch, lift, row["text"])
-    pixels = decode_image(row["image"]["bytes"]) if "image" in row else NO_PIXELS
+    size = (row["height"], row["width"], 3)
+    pixels = decode_image(row["image"]["bytes"]) if "image" in row else np.broadcast_to(np.uint8(0), size)
     return Step(Screen(pixels, annotations.elements), action)
 
 
@@ -117,8 +131,11 @@ def encode_image(pixels: NDArray[np.uint8], image_format: ImageFormat, jpeg_qual
 
 
 def decode_image(data: bytes) -> NDArray[np.uint8]:
-    """Pixels uint8 [H, W, 3] of an encoded screen."""
-    if data.startswith(JPEG_MAGIC):
-        return np.asarray(simplejpeg.decode_jpeg(data), np.uint8)
-    with Image.open(io.BytesIO(data)) as image:
-        return np.asarray(image.convert("RGB"), np.uint8)
+    """Pixels uint8 [H, W, 3] of an encoded screen. Raises DamagedScreenError."""
+    try:
+        if data.startswith(JPEG_MAGIC):
+            return np.asarray(simplejpeg.decode_jpeg(data), np.uint8)
+        with Image.open(io.BytesIO(data)) as image:
+            return np.asarray(image.convert("RGB"), np.uint8)
+    except DECODING_ERRORS as error:
+        raise DamagedScreenError(f"{type(error).__name__}: {error}") from error

@@ -1,11 +1,14 @@
 """What a recipe costs: parameters, tokens, memory, FLOPs. Computed from shapes: no weights are read.
 
-In: a recipe, its model on the meta device, episodes. Out: sizes of sentences, bytes on a GPU, FLOPs. What a
-library allocates in addition is not included, except CUDA_RUNTIME_BYTES.
+In: a recipe, its model on the meta device, an index of windows. Out: sizes of sentences, bytes on a GPU,
+FLOPs. What a library allocates in addition is not included, except CUDA_RUNTIME_BYTES.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,11 +16,9 @@ from torch import nn
 
 from uivlm import recipe as recipes
 from uivlm.actions.action import Point, Tap
-from uivlm.episodes.encode import IGNORE, encode
 from uivlm.episodes.episode import Episode, Screen, Step
-from uivlm.episodes.sentence import ScreenPiece
+from uivlm.episodes.window_index import WindowIndex
 from uivlm.models.adapters import lora_layers, prepare_for_training
-from uivlm.models.build import check_length, prompt_format
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import is_vision_parameter
 
@@ -31,7 +32,6 @@ AITW_STEPS = {  # subset: recorded steps (Rawles et al. 2023, table 2)
     "General": 85_413,
     "Single": 85_668,
 }
-MAX_EPISODES = 200  # of prepared data, read for their lengths
 TRAINED_SHARE = 0.8  # of AITW's episodes: its standard splits are 80 / 10 / 10
 BYTES_PER_QUANTIZED_WEIGHT = {
     "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
@@ -106,35 +106,31 @@ def typical_episode() -> Episode:
     )
 
 
-def sentence_sizes(
-    recipe: recipes.Recipe, loaded: LoadedModel, episodes: Iterable[Episode]
-) -> list[list[SentenceSize]]:
-    """The sizes of each episode's sentences.
+def sentence_sizes(index: WindowIndex, model: nn.Module) -> list[list[SentenceSize]]:
+    """The sizes of each episode's sentences."""
+    area = _patch_area(model)
+    columns = (
+        index.num_tokens,
+        index.num_trained_tokens,
+        index.num_screens,
+        index.num_pixels // area,
+        index.num_visual_tokens,
+    )
+    sizes = zip(index.episode.tolist(), np.stack(columns, 1).tolist(), strict=True)
+    return [[SentenceSize(*row) for _, row in group] for _, group in groupby(sizes, itemgetter(0))]
 
-    ValueError if one is longer than the model's context; no sentence is truncated.
+
+def forward_sizes(recipe: recipes.Recipe, sizes: list[list[SentenceSize]]) -> list[SentenceSize]:
+    """The sentences of the largest forward pass: the longest sentence, as often as it fits.
+
+    Packed sentences fill `train.max_packed_tokens`, so that a part of one counts, too.
     """
-    format_, patch_area = prompt_format(recipe), _patch_area(loaded.model)
-    sizes = []
-    for episode in episodes:
-        rows = []
-        for window in format_.windows(episode):
-            sentence = format_.sentence(window)
-            example = encode(sentence, loaded.processor, with_pixels=False)
-            check_length(example.input_ids, loaded.processor, f"episode {episode.id!r}")
-            shapes = [
-                loaded.processor.pixel_values(piece).shape
-                for piece in sentence
-                if isinstance(piece, ScreenPiece)
-            ]
-            patches = sum(shape[1] * shape[2] // patch_area for shape in shapes)
-            trained = int((example.labels != IGNORE).sum())
-            rows.append(
-                SentenceSize(
-                    len(example.input_ids), trained, len(shapes), patches, sum(example.num_visual_tokens)
-                )
-            )
-        sizes.append(rows)
-    return sizes
+    longest = max((row for episode in sizes for row in episode), key=lambda row: row.num_tokens)
+    budget = recipe.train.max_packed_tokens
+    if budget is None:
+        return [longest] * recipe.train.per_device_batch_size
+    share = budget / longest.num_tokens
+    return [SentenceSize(*(math.ceil(share * number) for number in astuple(longest)))]
 
 
 def summarize_lengths(sizes: list[list[SentenceSize]]) -> LengthSummary:

@@ -36,6 +36,7 @@ class DataArgs:
     split: str = "train"
     max_episodes: int | None = None
     extra: tuple[ExtraDataset, ...] = ()
+    skip_too_long: bool = False  # leave sentences out that the model cannot read; otherwise they are an error
     eval_episodes: int = 0  # of the split "validation", evaluated after each tenth of a run; 0: no validation
 
     def __post_init__(self) -> None:
@@ -60,9 +61,9 @@ class OptimArgs:
 @dataclass(frozen=True, slots=True)
 class TrainArgs:
     epochs: float = 1.0
-    per_device_batch_size: int = 1  # sentences per forward and device
+    per_device_batch_size: int = 1  # sentences per forward and device, padded to the longest one
     gradient_accumulation_steps: int = 1  # forwards per optimizer step
-    packing: bool = False  # concatenate a batch into one row without cross-attention; otherwise pad rows
+    max_packed_tokens: int | None = None  # concatenate sentences up to so many tokens; None: pad a batch
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     num_workers: int | None = None  # data loader processes; None: half of the cores, at most eight
     cache_vision_features: bool = False  # compute frozen vision features once, into DATA/features
@@ -74,6 +75,12 @@ class TrainArgs:
     def __post_init__(self) -> None:
         above_zero("train.epochs", self.epochs)
         at_least("train.per_device_batch_size", self.per_device_batch_size, 1)
+        at_least("train.max_packed_tokens", self.max_packed_tokens, 1)
+        require(
+            self.max_packed_tokens is None or self.per_device_batch_size == 1,
+            f"train.per_device_batch_size is {self.per_device_batch_size}, but train.max_packed_tokens sets "
+            "the size of a batch: set train.per_device_batch_size to 1, or train.max_packed_tokens to null",
+        )
         at_least("train.gradient_accumulation_steps", self.gradient_accumulation_steps, 1)
         above_zero("train.save_minutes", self.save_minutes)
         at_least("train.num_workers", self.num_workers, 0)

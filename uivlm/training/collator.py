@@ -27,6 +27,7 @@ class Collator:
     packing: bool = False
 
     def __call__(self, examples: list[Example]) -> dict[str, Tensor | list[Tensor]]:
+        examples = examples or [self._empty()]
         for example in examples:
             self._check(example)
         batch: dict[str, Tensor | list[Tensor]] = {
@@ -41,6 +42,11 @@ class Collator:
             elif screens:
                 batch[name] = [torch.from_numpy(screen) for screen in screens]
         return batch
+
+    def _empty(self) -> Example:
+        """A sentence without loss, for a process that has none: each must run as many forward passes."""
+        no_ids = np.zeros(0, np.int64)
+        return Example(np.array([self.pad_id]), np.array([IGNORE]), no_ids, (), first_window=False)
 
     def _pad(self, examples: list[Example]) -> dict[str, Tensor]:
         """Each tensor is [B, T]."""

@@ -1,24 +1,31 @@
-"""Windows of episodes as examples: read and encoded on access, in a seeded order.
+"""Windows of episodes as examples, read and encoded on access.
 
 In: episodes (map-style), a prompt format, a processor. Out: examples for `training/collator.py`.
 """
 
+import json
+import logging
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
-from torch.utils.data import Dataset, Sampler
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
 
-from uivlm.episodes.encode import IGNORE, Example, Processor, encode
+from uivlm.episodes.encode import Example, Processor, encode
 from uivlm.episodes.episode import Episode
+from uivlm.episodes.rows import DamagedScreenError
 from uivlm.episodes.sentence import PromptFormat, Window
+from uivlm.episodes.window_index import FOLDER, WindowIndex
 from uivlm.models.build import check_length
-from uivlm.training.mixture import MixtureSampler
+from uivlm.training.batches import Batch
 
-STEPS_PER_POOL = 32  # optimizer steps among which rows of similar length are grouped
+MAX_DAMAGED_SHARE = 0.001  # of the episodes may have a damaged screen, but one always may
+LOGGER = logging.getLogger(__name__)
 
 
 def encode_window(
@@ -39,123 +46,105 @@ def encode_window(
     return replace(example, first_window=first_window)
 
 
+class RowDataset(Protocol):
+    """Examples of known length."""
+
+    num_tokens: NDArray[np.int32]  # of each row
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Example: ...
+
+
 class WindowDataset(Dataset[Example]):
-    """Every window of every episode. `num_steps` is the length of each episode, known without reading it."""
+    """The windows of an index of the episodes."""
 
     def __init__(
         self,
         episodes: Sequence[Episode],
-        num_steps: Sequence[int],
+        index: WindowIndex,
         prompt_format: PromptFormat,
         processor: Processor,
     ) -> None:
         self.episodes, self.prompt_format, self.processor = episodes, prompt_format, processor
-        spans = [list(prompt_format.spans(n)) for n in num_steps]
-        self.window_refs = [(e, k) for e, windows in enumerate(spans) for k in range(len(windows))]
-        # of each row: a close proxy for its number of tokens
-        self.num_screens = [end - start for windows in spans for start, _, end in windows]
+        self.index, self.num_tokens = index, index.num_tokens
 
     def __len__(self) -> int:
-        return len(self.window_refs)
+        return len(self.index)
 
     def __getitem__(self, index: int) -> Example:
         return self.window(index)[1]
 
     def window(self, index: int) -> tuple[Window, Example]:
-        """A row's window and its example."""
-        e, k = self.window_refs[index]
-        episode = self.episodes[e]
+        """A row's window and its example. ValueError if its length is not the one in the index."""
+        episode, k = self.episodes[int(self.index.episode[index])], int(self.index.window[index])
         window = list(self.prompt_format.windows(episode))[k]
-        return window, encode_window(window, k == 0, self.prompt_format, self.processor, episode.id)
+        example = encode_window(window, k == 0, self.prompt_format, self.processor, episode.id)
+        if len(example.input_ids) != self.num_tokens[index]:
+            raise ValueError(
+                f"a sentence of episode {episode.id!r} has {len(example.input_ids)} tokens; its data has "
+                f"{self.num_tokens[index]} in {FOLDER}. Remove that folder"
+            )
+        return window, example
 
 
-class FilledDataset(Dataset[Example]):
-    """A dataset in which index ~i is a filler: row i without a trained token."""
+@dataclass(frozen=True, slots=True)
+class DamageLog:
+    """The damaged episodes that a run has skipped, one a line, in a file that all its processes write."""
 
-    def __init__(self, rows: Dataset[Example]) -> None:
-        self.rows = rows
+    file: Path
+    max_episodes: int
+
+    @staticmethod
+    def open(folder: Path, num_episodes: int) -> "DamageLog":
+        return DamageLog(folder / "damaged_episodes.jsonl", max(1, int(MAX_DAMAGED_SHARE * num_episodes)))
+
+    def add(self, error: DamagedScreenError) -> None:
+        """Note a damaged episode; ValueError if there are too many."""
+        line = json.dumps(str(error))
+        known = self.read()
+        if str(error) in known:
+            return
+        if len(known) >= self.max_episodes:
+            raise ValueError(
+                f"{error}. {len(known)} episodes with damaged screens were skipped before this one; at most "
+                f"{self.max_episodes} are, {MAX_DAMAGED_SHARE:.1%} of all. Prepare the data again"
+            ) from error
+        LOGGER.warning("%s. Its sentences are skipped", error)
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+    def read(self) -> set[str]:
+        """What was noted, also by earlier processes of a resumed run."""
+        lines = self.file.read_text("utf-8").splitlines() if self.file.is_file() else []
+        return {json.loads(line) for line in lines}
+
+
+class BatchDataset(Dataset[list[Example]]):
+    """Rows read by planned batches (`training/batches.py`). Rows with a damaged screen are left out.
+
+    A loader with batch size 1 and a sampler of batches reads one batch at a time.
+    """
+
+    def __init__(self, rows: RowDataset, damage_log: DamageLog) -> None:
+        self.rows, self.damage_log = rows, damage_log
 
     def __len__(self) -> int:
-        return len(self.rows)  # type: ignore[arg-type]  # torch's Dataset does not declare it
+        return len(self.rows)
 
-    def __getitem__(self, index: int) -> Example:
-        return self.rows[index] if index >= 0 else without_labels(self.rows[~index])
+    def first(self) -> Example:
+        """The first row that can be read."""
+        return next(example for row in range(len(self)) for example in self._read(row))
 
+    def __getitems__(self, batches: list[Batch]) -> list[Example]:
+        return [example for batch in batches for row in batch for example in self._read(row)]
 
-def without_labels(example: Example) -> Example:
-    return replace(
-        example,
-        labels=np.full_like(example.labels, IGNORE),
-        action_types=example.action_types[:0],
-        first_window=False,
-    )
-
-
-def append_fillers(
-    order: Sequence[int], lengths: Sequence[int], batch_size: int, num_processes: int
-) -> list[int]:
-    """The order with fillers (`FilledDataset`), so that all processes run equally many full batches.
-
-    Their gradients are summed together. Without fillers, the last rows would be repeated and counted twice.
-    """
-    shortest = min(order, key=lambda i: lengths[i])  # costs least
-    return [*order, *[~shortest] * num_fillers(len(order), batch_size, num_processes)]
-
-
-def num_fillers(num_rows: int, batch_size: int, num_processes: int) -> int:
-    return -num_rows % (batch_size * num_processes) if num_processes > 1 else 0
-
-
-class LengthGroupedSampler(Sampler[int]):
-    """The order of one epoch, with fillers at its end: a pure function of (seed, epoch).
-
-    Rows of similar length share an optimizer step. `batch_size`: rows per forward pass of a process.
-    """
-
-    def __init__(
-        self,
-        lengths: Sequence[int],
-        mixture: MixtureSampler,
-        rows_per_step: int,
-        seed: int,
-        batch_size: int = 1,
-        num_processes: int = 1,
-    ) -> None:
-        self.lengths, self.mixture, self.rows_per_step = lengths, mixture, rows_per_step
-        self.batch_size, self.num_processes = batch_size, num_processes
-        self.seed, self.epoch = seed, 0
-
-    def set_epoch(self, epoch: int) -> None:  # called by the Trainer
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        num_rows = sum(self.mixture.num_samples)
-        return num_rows + num_fillers(num_rows, self.batch_size, self.num_processes)
-
-    def __iter__(self) -> Iterator[int]:
-        rows = self.mixture.sample_epoch(self.seed, self.epoch)
-        order = length_grouped_order(rows, self.lengths, self.rows_per_step, self.seed, self.epoch)
-        return iter(append_fillers(order, self.lengths, self.batch_size, self.num_processes))
-
-
-def length_grouped_order(
-    rows: Sequence[int], lengths: Sequence[int], rows_per_step: int, seed: int, epoch: int
-) -> list[int]:
-    """Row indices in order of use.
-
-    They depend on the rows of an optimizer step, not on batch and accumulation.
-    """
-    random = np.random.default_rng((seed, epoch))
-    shuffled = [rows[i] for i in random.permutation(len(rows))]
-    whole = len(shuffled) - len(shuffled) % rows_per_step
-    steps: list[list[int]] = []
-    for first in range(0, whole, rows_per_step * STEPS_PER_POOL):
-        pool = sorted(
-            shuffled[first : min(first + rows_per_step * STEPS_PER_POOL, whole)], key=lambda i: lengths[i]
-        )
-        steps += [pool[i : i + rows_per_step] for i in range(0, len(pool), rows_per_step)]
-    mixed = [steps[i] for i in random.permutation(len(steps))]
-    return [i for part in [*mixed, shuffled[whole:]] for i in part]  # a short last step stays last
+    def _read(self, row: int) -> list[Example]:
+        try:
+            return [self.rows[row]]
+        except DamagedScreenError as error:
+            self.damage_log.add(error)
+            return []
 
 
 START_METHOD = "forkserver"

@@ -25,6 +25,7 @@ from uivlm import recipe as recipes
 from uivlm.atomic import new_dir
 from uivlm.episodes.encode import Example, Processor
 from uivlm.episodes.sentence import PromptFormat, ScreenPiece
+from uivlm.episodes.window_index import WindowIndex
 from uivlm.models.multimodal import encode_screens, is_vision_parameter
 from uivlm.training.dataset import encode_window, loader_options, resolve_num_workers
 from uivlm.training.mixture import ConcatEpisodes
@@ -52,7 +53,11 @@ class CachedFeatureDataset(Dataset[Example]):
     """Windows whose ids and labels are in memory, and their features in a file."""
 
     def __init__(
-        self, cache: ScreenFeatures, examples: list[Example], screen_spans: list[tuple[int, int]]
+        self,
+        cache: ScreenFeatures,
+        examples: list[Example],
+        screen_spans: list[tuple[int, int]],
+        num_tokens: NDArray[np.int32],
     ) -> None:
         """`screen_spans`: of each example its first screen and the end of its screens, counted over all
         episodes.
@@ -61,7 +66,7 @@ class CachedFeatureDataset(Dataset[Example]):
         self.features = np.memmap(cache.file, np.float32, "r", shape=shape)
         self.token_ends = [0, *cache.token_ends.tolist()]
         self.examples, self.screen_spans = examples, screen_spans
-        self.num_screens = [end - start for start, end in screen_spans]
+        self.num_tokens = num_tokens
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -77,10 +82,11 @@ def build_feature_cache(
     model: nn.Module,
     recipe: recipes.Recipe,
     episodes: ConcatEpisodes,
+    index: WindowIndex,
     prompt_format: PromptFormat,
     processor: Processor,
 ) -> CachedFeatureDataset:
-    """The dataset of all windows. Rank 0 computes the features, unless an earlier run did.
+    """The dataset of the windows of an index. Rank 0 computes the features, unless an earlier run did.
 
     ValueError if the cache of an earlier run is damaged or belongs to other data.
     """
@@ -95,9 +101,8 @@ def build_feature_cache(
     while not folder.exists():  # if rank 0 fails, the launcher stops this process
         time.sleep(0.1)
     cache = _open_cache(folder, metadata)
-    return CachedFeatureDataset(
-        cache, *_encode_windows(episodes, cache.image_token_ids, prompt_format, processor)
-    )
+    encoded = _encode_windows(episodes, index, cache.image_token_ids, prompt_format, processor)
+    return CachedFeatureDataset(cache, *encoded, index.num_tokens)
 
 
 def _cache_metadata(model: nn.Module, recipe: recipes.Recipe, episodes: ConcatEpisodes) -> dict[str, Any]:
@@ -196,19 +201,25 @@ def _open_cache(folder: Path, metadata: dict[str, Any]) -> ScreenFeatures:
 
 def _encode_windows(
     episodes: ConcatEpisodes,
+    index: WindowIndex,
     image_token_ids: Sequence[list[int]],
     prompt_format: PromptFormat,
     processor: Processor,
 ) -> tuple[list[Example], list[tuple[int, int]]]:
-    """The examples of all windows, without features, and the screens of each."""
+    """The examples of the windows of an index, without features, and the screens of each."""
     examples, screen_spans = [], []
+    wanted = set(zip(index.episode.tolist(), index.window.tolist(), strict=True))
     first = 0  # screen of the episode
-    for index, num_steps in enumerate(episodes.num_steps):
-        episode = episodes.without_screens(index)
+    for e, num_steps in enumerate(episodes.num_steps):
+        episode = episodes.without_screens(e)
         spans = prompt_format.spans(num_steps)
-        for window, (start, _, end) in zip(prompt_format.windows(episode), spans, strict=True):
+        for k, (window, (start, _, end)) in enumerate(
+            zip(prompt_format.windows(episode), spans, strict=True)
+        ):
+            if (e, k) not in wanted:
+                continue
             ids = image_token_ids[first + start : first + end]
-            examples.append(encode_window(window, start == 0, prompt_format, processor, episode.id, ids))
+            examples.append(encode_window(window, k == 0, prompt_format, processor, episode.id, ids))
             screen_spans.append((first + start, first + end))
         first += num_steps
     return examples, screen_spans

@@ -4,7 +4,7 @@ In: a recipe. Out: all episodes as one sequence, and which windows an epoch take
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -15,7 +15,7 @@ import numpy as np
 from uivlm import recipe as recipes
 from uivlm.episodes.dataset import PreparedData, PreparedEpisodes
 from uivlm.episodes.episode import Episode
-from uivlm.episodes.sentence import PromptFormat
+from uivlm.models.sentence_lengths import TrainableWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,29 @@ class DataSource:
     def num_steps(self) -> list[int]:
         return [ref.num_rows for ref in self.episodes.refs]
 
-    def num_windows(self, prompt_format: PromptFormat) -> int:
-        return sum(len(list(prompt_format.spans(n))) for n in self.num_steps)
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the folder's data."""
+        return str(self.prepared.meta["fingerprint"])
 
-    def summary(self, prompt_format: PromptFormat) -> dict[str, Any]:
-        """Which data, and how much of it; for card.json."""
-        return {
-            "fingerprint": self.prepared.meta["fingerprint"],
-            "split": self.config.split,
-            "weight": self.config.weight,
-            "episodes": len(self.episodes),
-            "steps": sum(self.num_steps),
-            "windows": self.num_windows(prompt_format),
+
+def summarize_sources(
+    sources: Sequence[DataSource], windows: Sequence[TrainableWindows], damaged: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Which data, and how much of it; for card.json. `damaged`: messages that start with a file's path."""
+    return [
+        {
+            "fingerprint": source.fingerprint,
+            "split": source.config.split,
+            "weight": source.config.weight,
+            "episodes": len(source.episodes),
+            "damaged_episodes": sum(m.startswith(str(source.prepared.folder)) for m in damaged),
+            "steps": sum(source.num_steps),
+            "windows": len(part.index),
+            "windows_too_long": part.num_too_long,
         }
+        for source, part in zip(sources, windows, strict=True)
+    ]
 
 
 def open_datasets(recipe: recipes.Recipe) -> list[DataSource]:
@@ -75,8 +85,7 @@ class ConcatEpisodes(Sequence[Episode]):
         self.cumulative_sizes = list(accumulate(len(part) for part in self.datasets))
         self.num_steps = [num_steps for source in sources for num_steps in source.num_steps]
         self.fingerprints = [  # identify the episodes
-            (source.prepared.meta["fingerprint"], source.config.split, len(source.episodes))
-            for source in sources
+            (source.fingerprint, source.config.split, len(source.episodes)) for source in sources
         ]
 
     def __len__(self) -> int:
@@ -93,7 +102,7 @@ class ConcatEpisodes(Sequence[Episode]):
         return part[index]
 
     def without_screens(self, index: int) -> Episode:
-        """The episode with NO_PIXELS in place of its screens."""
+        """The episode with black screens of the recorded sizes."""
         part, index = self._locate(index)
         return part.without_screens(index)
 
@@ -133,9 +142,6 @@ class MixtureSampler:
         return indices
 
 
-def make_mixture_sampler(sources: Sequence[DataSource], prompt_format: PromptFormat) -> MixtureSampler:
+def make_mixture_sampler(sources: Sequence[DataSource], num_windows: Sequence[int]) -> MixtureSampler:
     """A sampler over the windows of all sources."""
-    return MixtureSampler(
-        tuple(source.num_windows(prompt_format) for source in sources),
-        tuple(source.config.weight for source in sources),
-    )
+    return MixtureSampler(tuple(num_windows), tuple(source.config.weight for source in sources))

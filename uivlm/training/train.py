@@ -6,10 +6,12 @@ Trainer's own checkpoints are in the folder OUT.state; `resume` continues from t
 
 import atexit
 import json
+import logging
 import os
 import shutil
 import sys
 import time
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -23,18 +25,28 @@ from uivlm import recipe as recipes
 from uivlm.atomic import check_new_dir
 from uivlm.episodes.dataset import PreparedData
 from uivlm.episodes.encode import IGNORE, Example, Processor
+from uivlm.episodes.window_index import concat_indexes
 from uivlm.models import adapters
 from uivlm.models.adapters import lora_layers, summarize_layers
 from uivlm.models.build import build, prompt_format
 from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.sentence_lengths import TrainableWindows, trainable_windows
 from uivlm.training import checkpoint
 from uivlm.training.callbacks import SaveOrStop, epochs_started, latest_checkpoint
-from uivlm.training.dataset import WindowDataset
+from uivlm.training.dataset import BatchDataset, DamageLog, WindowDataset, resolve_num_workers
 from uivlm.training.deepspeed import load_master_weights
 from uivlm.training.feature_cache import CachedFeatureDataset, build_feature_cache
-from uivlm.training.mixture import ConcatEpisodes, make_mixture_sampler, open_datasets
+from uivlm.training.mixture import (
+    ConcatEpisodes,
+    DataSource,
+    make_mixture_sampler,
+    open_datasets,
+    summarize_sources,
+)
 from uivlm.training.trainer import TENSORBOARD, make_trainer
+
+LOGGER = logging.getLogger(__name__)
 
 
 def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
@@ -42,17 +54,22 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
     started = time.monotonic()
     folder = Path(out)
     state_dir = open_state_dir(folder, recipe, resume)
-    sources, sentence_format = open_datasets(recipe), prompt_format(recipe)
+    sources = open_datasets(recipe)
+    eval_sources = _open_eval_sources(recipe, sources[0].prepared)
+    # too long sentences are found before any weight is read
+    windows = _trainable_windows(recipe, sources)
+    eval_windows = _trainable_windows(_without_packing(recipe), eval_sources)
     loaded = build(recipe)
     print_lora_targets(loaded)
-    eval_dataset = _eval_dataset(recipe, sources[0].prepared, loaded)
+    eval_dataset = _window_dataset(recipe, eval_sources, eval_windows, loaded) if eval_sources else None
     model, shape = prepare_and_measure(loaded, recipe.train.seed)
     if torch.cuda.is_available() and not loaded.quantized:
         model.cuda()
     _make_state_dir(state_dir, recipe)  # only now, so that a rejected run leaves no files
-    dataset = _train_dataset(recipe, loaded, ConcatEpisodes(sources))
-    print_example(dataset[0], loaded.processor)
-    mixture = make_mixture_sampler(sources, sentence_format)
+    damage_log = DamageLog.open(state_dir, sum(len(source.episodes) for source in sources))
+    dataset = BatchDataset(_train_dataset(recipe, loaded, sources, windows), damage_log)
+    print_example(dataset.first(), loaded.processor)
+    mixture = make_mixture_sampler(sources, [len(part.index) for part in windows])
     trainer = make_trainer(recipe, loaded, model, shape, dataset, mixture, eval_dataset, state_dir)
     shutdown = SaveOrStop(trainer.any_process, recipe.train.save_minutes)
     for callback in (shutdown, *_tensorboard_callbacks(folder, recipe)):
@@ -73,7 +90,7 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
         load_master_weights(model)
     if trainer.is_world_process_zero():
         log = (state_dir / checkpoint.LOG).read_text("utf-8")
-        data = [source.summary(sentence_format) for source in sources]
+        data = summarize_sources(sources, windows, damage_log.read())
         checkpoint.save(folder, model, loaded, recipe, data, time.monotonic() - started, log)
         shutil.rmtree(state_dir)
     return folder
@@ -157,30 +174,63 @@ def print_example(example: Example, processor: Processor, console: Console | Non
     (console or Console()).print(text)
 
 
+def _trainable_windows(recipe: recipes.Recipe, sources: list[DataSource]) -> list[TrainableWindows]:
+    """The windows of each source that fit. ValueError if the recipe does not allow to skip the others."""
+    if not sources:
+        return []
+    processor = build(recipe, "meta").processor
+    num_workers = max(1, resolve_num_workers(recipe.train.num_workers))
+    wait = os.environ.get("LOCAL_RANK", "0") != "0"  # local rank 0 counts
+    found = [
+        trainable_windows(recipe, processor, source.episodes, source.fingerprint, num_workers, wait)
+        for source in sources
+    ]
+    for source, windows in zip(sources, found, strict=True):
+        if windows.num_too_long and not wait:
+            LOGGER.warning(
+                "%s: %d sentences of the split %r are too long, and skipped",
+                source.config.path,
+                windows.num_too_long,
+                source.config.split,
+            )
+    return found
+
+
+def _without_packing(recipe: recipes.Recipe) -> recipes.Recipe:
+    """Validation does not pack sentences: only the model limits their length."""
+    return replace(recipe, train=replace(recipe.train, max_packed_tokens=None))
+
+
 def _train_dataset(
-    recipe: recipes.Recipe, loaded: LoadedModel, episodes: ConcatEpisodes
+    recipe: recipes.Recipe, loaded: LoadedModel, sources: list[DataSource], windows: list[TrainableWindows]
 ) -> WindowDataset | CachedFeatureDataset:
-    sentence_format = prompt_format(recipe)
-    if recipe.train.cache_vision_features:
-        return build_feature_cache(loaded.model, recipe, episodes, sentence_format, loaded.processor)
-    return WindowDataset(episodes, episodes.num_steps, sentence_format, loaded.processor)
+    if not recipe.train.cache_vision_features:
+        return _window_dataset(recipe, sources, windows, loaded)
+    index = concat_indexes([part.index for part in windows], [len(source.episodes) for source in sources])
+    episodes, sentence_format = ConcatEpisodes(sources), prompt_format(recipe)
+    return build_feature_cache(loaded.model, recipe, episodes, index, sentence_format, loaded.processor)
 
 
-def _eval_dataset(
-    recipe: recipes.Recipe, prepared: PreparedData, loaded: LoadedModel
-) -> WindowDataset | None:
-    """The first episodes of the split "validation"; None if the recipe needs none."""
+def _window_dataset(
+    recipe: recipes.Recipe, sources: list[DataSource], windows: list[TrainableWindows], loaded: LoadedModel
+) -> WindowDataset:
+    index = concat_indexes([part.index for part in windows], [len(source.episodes) for source in sources])
+    return WindowDataset(ConcatEpisodes(sources), index, prompt_format(recipe), loaded.processor)
+
+
+def _open_eval_sources(recipe: recipes.Recipe, prepared: PreparedData) -> list[DataSource]:
+    """The first episodes of the split "validation"; empty if the recipe needs none."""
     max_episodes = recipe.data.eval_episodes
     if not max_episodes:
-        return None
+        return []
     episodes = prepared.episodes("validation", max_episodes=max_episodes)
     if not len(episodes):
         raise ValueError(
             f"data.eval_episodes: got {max_episodes}, "
             f"but the split 'validation' of {recipe.data.path} is empty. Set it to 0"
         )
-    num_steps = [ref.num_rows for ref in episodes.refs]
-    return WindowDataset(episodes, num_steps, prompt_format(recipe), loaded.processor)
+    config = recipes.ExtraDataset(recipe.data.path, 1.0, "validation", max_episodes)
+    return [DataSource(config, prepared, episodes)]
 
 
 def _tensorboard_callbacks(out: Path, recipe: recipes.Recipe) -> list[TrainerCallback]:

@@ -3,6 +3,7 @@
 In: a recipe, a model prepared for training, a dataset. Out: a trainer.
 """
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from uivlm.models.build import DTYPES
 from uivlm.models.cost import ModelShape, model_flops
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
+from uivlm.training.batches import Batch, BatchLayout, BatchSampler
 from uivlm.training.callbacks import EarlyStopping, ProgressLogger
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
 from uivlm.training.dataset import (
-    FilledDataset,
-    LengthGroupedSampler,
+    BatchDataset,
     WindowDataset,
     loader_options,
     resolve_num_workers,
@@ -55,7 +56,7 @@ EVAL_ARGUMENTS: dict[str, Any] = {  # the checkpoint is then the best state, not
 class SentenceTrainer(Trainer):
     """Adds our loss, which needs labels in the forward, our order of rows, and the metrics of a step."""
 
-    sampler: LengthGroupedSampler
+    sampler: BatchSampler
     eval_loader: DataLoader[EvalBatch]  # of this process's share of the validation rows
     meter: Meter
     shape: ModelShape  # of the model, to count what a step computes
@@ -75,7 +76,9 @@ class SentenceTrainer(Trainer):
         outputs = model(**inputs)
         losses = token_losses(outputs, inputs["labels"])
         self.meter.add(losses, action_types, self._count_step(inputs, int(first_window.sum()), len(losses)))
-        loss = losses.sum() / num_items_in_batch * self.accelerator.num_processes
+        # a step whose sentences were all skipped has none
+        num_trained = torch.as_tensor(num_items_in_batch).clamp(min=1)
+        loss = losses.sum() / num_trained * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
 
     def _count_step(self, inputs: dict[str, Any], num_episodes: int, num_trained: int) -> StepCounts:
@@ -120,7 +123,7 @@ class SentenceTrainer(Trainer):
         loader.persistent_workers = False
         return loader  # type: ignore[no-any-return]
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Batch]:
         return self.sampler
 
 
@@ -129,23 +132,24 @@ def make_trainer(
     loaded: LoadedModel,
     model: nn.Module,
     shape: ModelShape,
-    dataset: WindowDataset | CachedFeatureDataset,
+    dataset: BatchDataset,
     mixture: MixtureSampler,
     eval_dataset: WindowDataset | None,
     state_dir: Path,
 ) -> SentenceTrainer:
     """A trainer that writes its checkpoints and its log into `state_dir`."""
     is_cached = isinstance(
-        dataset, CachedFeatureDataset
+        dataset.rows, CachedFeatureDataset
     )  # its rows are in memory: a worker would only copy them
     num_workers = 0 if is_cached else resolve_num_workers(recipe.train.num_workers)
     args = training_arguments(recipe, state_dir, num_workers, loaded.gradient_checkpointing)
     processor, train = loaded.processor, recipe.train
+    is_packed = train.max_packed_tokens is not None
     trainer = SentenceTrainer(
         model=model,
         args=args,
-        data_collator=Collator(processor.pad_id, processor.image_token_id, train.packing),
-        train_dataset=FilledDataset(dataset),
+        data_collator=Collator(processor.pad_id, processor.image_token_id, is_packed),
+        train_dataset=dataset,
         eval_dataset=eval_dataset,
         compute_loss_func=token_losses,  # makes the Trainer count the trained tokens; `compute_loss` is ours
         callbacks=[ProgressLogger(state_dir, lambda folder: adapters.save_extra(model, loaded, folder))],
@@ -156,10 +160,14 @@ def make_trainer(
     trainer.meter = Meter(trainer.all_reduce, float(trainer.all_reduce(torch.tensor(peak_flops))))
     if train.early_stopping_patience is not None:
         trainer.add_callback(EarlyStopping(train.early_stopping_patience))
-    rows_per_step = train.per_device_batch_size * train.gradient_accumulation_steps * args.world_size
-    trainer.sampler = LengthGroupedSampler(
-        dataset.num_screens, mixture, rows_per_step, train.seed, train.per_device_batch_size, args.world_size
+    layout = BatchLayout(
+        train.per_device_batch_size,
+        train.max_packed_tokens,
+        train.gradient_accumulation_steps,
+        args.world_size,
     )
+    num_epochs = math.ceil(train.epochs)
+    trainer.sampler = BatchSampler(dataset.rows.num_tokens, mixture, layout, train.seed, num_epochs)
     if eval_dataset is not None:
         workers = resolve_num_workers(train.num_workers)
         trainer.eval_loader = make_eval_loader(
@@ -175,7 +183,7 @@ def training_arguments(
     return TrainingArguments(
         output_dir=str(state_dir),
         num_train_epochs=train.epochs,
-        per_device_train_batch_size=train.per_device_batch_size,
+        per_device_train_batch_size=1,  # batch of rows: see `BatchSampler`
         gradient_accumulation_steps=train.gradient_accumulation_steps,
         learning_rate=optim.lr,
         lr_scheduler_type="cosine",

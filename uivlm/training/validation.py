@@ -5,6 +5,7 @@ predicted from the recorded tokens before it, so one forward pass scores all act
 that generates freely (`uivlm eval`) can differ after its first wrong token.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,9 +23,12 @@ from uivlm.actions.matching import matches
 from uivlm.actions.text import ACTION_TYPES, ActionText, action_type
 from uivlm.episodes.encode import IGNORE, Example, Processor
 from uivlm.episodes.episode import boxes_of
+from uivlm.episodes.rows import DamagedScreenError
 from uivlm.models.multimodal import token_losses
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
-from uivlm.training.dataset import WindowDataset, append_fillers, loader_options, without_labels
+from uivlm.training.dataset import WindowDataset, loader_options
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,18 @@ EvalRow = tuple[Example, list[GoldAction]]
 EvalBatch = tuple[dict[str, Any], list[GoldAction]]  # arguments of the model; the trained actions in order
 
 
-class EvalDataset(Dataset[EvalRow]):
-    """Windows and their trained actions; index ~i is row i as a filler (`dataset.FilledDataset`)."""
+class EvalDataset(Dataset[EvalRow | None]):
+    """Windows and their trained actions; None where a screen is damaged."""
 
     def __init__(self, windows: WindowDataset) -> None:
         self.windows = windows
 
-    def __getitem__(self, index: int) -> EvalRow:
-        if index < 0:
-            return without_labels(self.windows[~index]), []
-        window, example = self.windows.window(index)
+    def __getitem__(self, index: int) -> EvalRow | None:
+        try:
+            window, example = self.windows.window(index)
+        except DamagedScreenError as error:
+            LOGGER.warning("validation: %s", error)
+            return None
         steps = window.steps[window.first_trained :]
         return example, [GoldAction(step.action, boxes_of(step.screen)) for step in steps]
 
@@ -55,7 +61,8 @@ class EvalDataset(Dataset[EvalRow]):
 class EvalCollator:
     collate: Collator
 
-    def __call__(self, rows: list[EvalRow]) -> EvalBatch:
+    def __call__(self, read: list[EvalRow | None]) -> EvalBatch:
+        rows = [row for row in read if row is not None]
         batch = self.collate([example for example, _ in rows])
         inputs = {name: value for name, value in batch.items() if name not in LOG_ONLY_KEYS}
         return inputs, [gold for _, golds in rows for gold in golds]
@@ -65,10 +72,10 @@ def make_eval_loader(
     windows: WindowDataset, batch_size: int, num_workers: int, rank: int, num_processes: int
 ) -> DataLoader[EvalBatch]:
     """The batches of one process; all processes have equally many. The longest rows come first."""
-    lengths, processor = windows.num_screens, windows.processor
+    lengths, processor = windows.num_tokens, windows.processor
     order = sorted(range(len(windows)), key=lambda i: -lengths[i])
-    order = append_fillers(order, lengths, batch_size, num_processes)
     batches = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    batches += [[]] * (-len(batches) % num_processes)  # sharded weights are gathered in every forward pass
     return DataLoader(
         EvalDataset(windows),  # type: ignore[arg-type]  # a loader is generic in its rows, not its batches
         batch_sampler=batches[rank::num_processes],
@@ -87,7 +94,7 @@ def validate(
     """Metrics of the whole dataset; each process scores its share, and `all_reduce` sums over processes.
 
     `eval_partial_match`: share of right steps. `eval_partial_match_TYPE`: the same for one action type.
-    `eval_loss`: nats per trained token.
+    `eval_loss`: nats per trained token. Sentences with a damaged screen are left out.
     """
     assert isinstance(loader.dataset, EvalDataset)
     processor = loader.dataset.windows.processor

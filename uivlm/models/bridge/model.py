@@ -23,7 +23,7 @@ from torch.nn import functional
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.episodes.encode import Vocabulary
+from uivlm.episodes.encode import Vocabulary, digest
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge import blank_patches, vision_encoder
@@ -211,7 +211,19 @@ class BridgeProcessor:
         self.eos_id = _as_id(text.eos_token_id)
         self.pad_id = _as_id(text.pad_token_id)
         self.image_token_id = config.image_token_id
+        self.counts_by_size = config.visual_tokens != "non_blank"
         self.max_length = int(text.max_position_embeddings)  # tokens
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In another process: pickling a tokenizer drops this flag."""
+        self.__dict__.update(state)
+        self.tokenizer.encode_special_tokens = True
+
+    @property
+    def fingerprint(self) -> str:
+        config = self.config
+        settings = config.visual_tokens, config.grid_size, config.patch_grid, self._image_settings()
+        return digest(self.tokenizer.to_str(), self.bos_ids, *settings)
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)

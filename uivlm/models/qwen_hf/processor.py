@@ -6,6 +6,7 @@ ends the model's own turns, `<|im_end|>`. Text never encodes to a control id.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 from transformers import PretrainedConfig
 
-from uivlm.episodes.encode import Vocabulary
+from uivlm.episodes.encode import Vocabulary, digest
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.vocabulary import vocabulary
 
@@ -110,11 +111,21 @@ class QwenHFProcessor:
         tokenizer.encode_special_tokens = True  # "<|im_end|>" in a goal is ten characters, not the end token
         self.special_ids = frozenset(tokenizer.get_added_tokens_decoder())
         self.bos_ids: tuple[int, ...] = ()
+        self.counts_by_size = True
         self.eos_id, self.pad_id = eos_id, pad_id
         self.image_token_id = int(config.image_token_id)
         self.max_length = int(config.text_config.max_position_embeddings)  # tokens
         vision = config.vision_config
         self.factor = int(vision.patch_size) * int(vision.spatial_merge_size)  # pixels a side of a token
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In another process: pickling a tokenizer drops this flag."""
+        self.__dict__.update(state)
+        self.tokenizer.encode_special_tokens = True
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self.tokenizer.to_str(), self.budget, self.factor)
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)

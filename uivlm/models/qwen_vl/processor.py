@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from uivlm.episodes.encode import Vocabulary
+from uivlm.episodes.encode import Vocabulary, digest
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.tokenizer import QwenTokenizer
@@ -45,11 +45,16 @@ class QwenVLProcessor:
             )
         self.tokenizer, self.config = tokenizer, config
         self.bos_ids: tuple[int, ...] = ()
+        self.counts_by_size = True
         self.eos_id = self.pad_id = tokenizer.special_tokens["<|endoftext|>"]
         self.image_token_id = config.image_token_id
         # the model was not trained with plain positions beyond seq_length
         original = config.long_context == "original"
         self.max_length = config.max_position_embeddings if original else config.seq_length  # tokens
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self.tokenizer.fingerprint, self.config.num_queries, self.config.visual["image_size"])
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import tiktoken
 
+from uivlm.episodes.encode import digest
+
 TOKENIZER_FILE = "qwen.tiktoken"
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -51,6 +53,7 @@ def read_ranks(file: Path) -> dict[bytes, int]:
 class QwenTokenizer:
     def __init__(self, ranks: dict[bytes, int]) -> None:
         self.num_ranks = max(ranks.values()) + 1
+        self.fingerprint = digest(PATTERN, sorted(ranks, key=ranks.__getitem__))
         self.special_tokens = {name: self.num_ranks + i for i, name in enumerate(SPECIAL_TOKENS)}
         self.special_token_names = {value: name for name, value in self.special_tokens.items()}
         self.encoding = tiktoken.Encoding(
