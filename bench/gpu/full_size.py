@@ -43,12 +43,12 @@ def main(name: str, settings: list[str]) -> None:
     (rows,) = sentence_sizes(index, built.model)
     longest = max(rows, key=lambda row: row.num_tokens)
     model = adapters.prepare_for_training(built, 0).cuda().train()
-    if built.gradient_checkpointing:
-        built.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+    if recipe.train.activation_checkpointing:
+        built.model.activation_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
     step_s = _train(recipe, built, model)
     peak_bytes = torch.cuda.max_memory_allocated()
     estimated_bytes = estimate_memory(recipe, predicted, [longest], 1, 0).total
-    flops = hardware_flops(predicted, longest)
+    flops = hardware_flops(predicted, longest, recipe.train.activation_checkpointing)
     table = Table(title=f"{recipe.name}, {torch.cuda.get_device_name()}", show_header=False)
     table.add_row("longest sentence, tokens", f"{longest.num_tokens:,}")
     table.add_row("peak GB, with CUDA's own", f"{(peak_bytes + CUDA_RUNTIME_BYTES) / 1e9:.1f}")

@@ -16,7 +16,7 @@ from tests.helpers.hf_checkpoints import write
 from tests.helpers.tiny_models import base as bridge_base
 from tests.helpers.tiny_models import episode, prepare, recipe
 from uivlm import recipe as recipes
-from uivlm.cli.estimate import parse_gigabytes
+from uivlm.cli.estimate import _checkpointing_summary, parse_gigabytes
 from uivlm.cli.main import app
 from uivlm.episodes.encode import encode
 from uivlm.episodes.window_index import index_windows
@@ -99,6 +99,20 @@ def test_memory_is_shared_out_by_stage(qwen: recipes.Recipe, full: ModelShape) -
     assert trains_all.gradients + trains_all.optimizer == full.num_parameters * 14 / 8
 
 
+def test_activations_without_checkpointing(qwen: recipes.Recipe, full: ModelShape) -> None:
+    """Every block keeps what one block needs, in place of its input alone."""
+    row = SentenceSize(1000, 50, 4, 4096, 1024)
+    kept = recipes.override(qwen, ["train.activation_checkpointing=false"])
+    recomputed, whole = (estimate_memory(one, full, [row], 1, 0) for one in (qwen, kept))
+    block = 1000 * 2 * (14 * full.hidden_size + 5 * full.intermediate_size)
+    inputs = 1000 * 2 * full.hidden_size * full.num_layers
+    assert whole.activations - recomputed.activations == (full.num_layers - 1) * block - inputs
+    assert whole.weights == recomputed.weights
+    assert "fits without: --set" in _checkpointing_summary(qwen, recomputed, whole, 80.0)
+    assert "does not fit without" in _checkpointing_summary(qwen, recomputed, whole, 20.0)
+    assert _checkpointing_summary(kept, recomputed, whole, 80.0).endswith("GB)")
+
+
 def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
     """Forward and backward of one training step, counted while it runs."""
     data = prepare(tmp_path / "data", [episode(0, 4)])
@@ -118,13 +132,10 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
         ).sum().backward()
     trained = int((example.labels != -100).sum())
     assert rows[0] == SentenceSize(len(example.input_ids), trained, 4, 4 * 24, sum(example.num_visual_tokens))
-    assert hardware_flops(told, rows[0]) == pytest.approx(counter.get_total_flops(), rel=0.15)
+    assert hardware_flops(told, rows[0], False) == pytest.approx(counter.get_total_flops(), rel=0.15)
     pixels = int(np.stack(example.pixels)[:, 0].size)
-    assert model_flops(told, [len(ids[0])], trained, pixels) == hardware_flops(told, rows[0])
-    assert model_flops(
-        replace(told, gradient_checkpointing=True), [len(ids[0])], trained, pixels
-    ) == hardware_flops(told, rows[0])
-    assert hardware_flops(replace(told, gradient_checkpointing=True), rows[0]) > hardware_flops(told, rows[0])
+    assert model_flops(told, [len(ids[0])], trained, pixels) == hardware_flops(told, rows[0], False)
+    assert hardware_flops(told, rows[0], True) > hardware_flops(told, rows[0], False)
 
 
 def test_lengths_are_those_of_training(tmp_path: Path) -> None:
@@ -162,6 +173,8 @@ def test_the_command_without_weights(kind: str, tmp_path: Path) -> None:
     assert "visual tokens per screen" in result.output
     fits = CliRunner().invoke(app, [*arguments, "--memory", "80GB"], catch_exceptions=False)
     assert fits.exit_code == 0, fits.output
+    assert "with activation checkpointing" in fits.output
+    assert "fits without: --set train.activation_checkpointing=false" in fits.output
     for limit in ("1", "1GB", "0.9 GiB"):
         with pytest.raises(
             ValueError, match=f"--memory: got {limit}; .* GB are needed .* model.quantize=nf4"

@@ -125,7 +125,7 @@ def vocabulary() -> Path:
 
 
 def qwen_recipe(base_folder: Path, data: Path, train: dict[str, Any] | None = None, **part: Any) -> Recipe:
-    llama_vit = recipe(base_folder, data, **(train or {}))
+    llama_vit = recipe(base_folder, data, **({"activation_checkpointing": True} | (train or {})))
     return replace(llama_vit, model=QwenVLArgs(str(base_folder), **({"lora": LoraArgs(4, 8, 0.0)} | part)))
 
 
@@ -191,7 +191,13 @@ def recipe(base_folder: Path, data: Path, screens: int = 4, **settings: Any) -> 
         LlamaVitArgs(str(base_folder), LoraArgs(4, 8, 0.0)),
         PromptArgs(100, screens, 3),
         DataArgs(str(data)),
-        TrainArgs(per_device_batch_size=2, precision="float32", report_to=(), num_workers=0),
+        TrainArgs(
+            per_device_batch_size=2,
+            precision="float32",
+            activation_checkpointing=False,
+            report_to=(),
+            num_workers=0,
+        ),
         OptimArgs(lr=1e-2, weight_decay=0.0),
     )
     return with_settings(plain, **settings)

@@ -21,7 +21,7 @@ from uivlm.models import adapters
 from uivlm.models.build import build, prompt_format
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
-from uivlm.models.packed_attention import PACKED_ATTENTION
+from uivlm.models.packed_attention import PACKED_ATTENTION, VISION_ATTENTION
 from uivlm.recipe import load
 from uivlm.training.dataset import encode_window
 from uivlm.training.train import train
@@ -171,7 +171,8 @@ def test_without_packing_attention_is_the_ordinary_one(root: Path, kind: str) ->
     one = packing_recipe(root, kind)
     built = build(one)
     assert tower(built.model).config._attn_implementation == PACKED_ATTENTION
-    assert built.model.config.vision_config._attn_implementation == "sdpa"
+    vision = VISION_ATTENTION if kind.startswith("Qwen") else "sdpa"
+    assert built.model.config.vision_config._attn_implementation == vision
     batch = batched(built, rows_of(one, built, (3, 1, 2)), pack=False)
     found = built.model(**batch).logits
     tower(built.model).set_attn_implementation("sdpa")

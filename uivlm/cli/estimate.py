@@ -5,6 +5,7 @@ Only configurations and a tokenizer are loaded. If a run does not fit, the error
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -48,13 +49,18 @@ def print_estimate(
     console.print(_model_table(recipe, model, sizes, data))
     stages = {zero: estimate_memory(recipe, model, batch, gpus, zero) for zero in (0, 1, 2, 3)}
     console.print(_memory_table(recipe, stages, gpus))
+    stage = recipe.distributed.zero_stage
+    recomputed, kept = (
+        estimate_memory(_with_checkpointing(recipe, on), model, batch, gpus, stage) for on in (True, False)
+    )
+    console.print(_checkpointing_summary(recipe, recomputed, kept, limit_gb), soft_wrap=True)
     console.print(_hours_table(recipe, model, sizes, gpus, tflops))
-    needed_gb = stages[recipe.distributed.zero_stage].total / GB
+    needed_gb = stages[stage].total / GB
     if limit_gb is not None and needed_gb > limit_gb:
         raise ValueError(
             f"--memory: got {gpu_memory}; about {needed_gb:.1f} GB are needed on each GPU. Try --set "
-            "model.quantize=nf4, a smaller train.per_device_batch_size, train.max_packed_tokens or "
-            "prompt.max_screens, or a higher "
+            "model.quantize=nf4, train.activation_checkpointing=true, a smaller "
+            "train.per_device_batch_size, train.max_packed_tokens or prompt.max_screens, or a higher "
             "distributed.zero_stage on more GPUs"
         )
 
@@ -69,6 +75,25 @@ def _windows(recipe: Recipe, processor: Processor, data: Path | None) -> WindowI
     num_workers = max(1, (os.cpu_count() or 1) // 2)
     fingerprint = str(prepared.meta["fingerprint"])
     return trainable_windows(recipe, processor, prepared.episodes("train"), fingerprint, num_workers).index
+
+
+def _with_checkpointing(recipe: Recipe, on: bool) -> Recipe:
+    return replace(recipe, train=replace(recipe.train, activation_checkpointing=on))
+
+
+def _checkpointing_summary(
+    recipe: Recipe, recomputed: MemoryEstimate, kept: MemoryEstimate, limit_gb: float | None
+) -> str:
+    """Activations with and without checkpointing, and whether the GPU has room for all of them."""
+    activations = (
+        f"activations: {recomputed.activations / GB:.1f} GB with activation checkpointing, "
+        f"{kept.activations / GB:.1f} GB without (in total {kept.total / GB:.1f} GB)"
+    )
+    if limit_gb is None or not recipe.train.activation_checkpointing:
+        return activations
+    if kept.total / GB > limit_gb:
+        return f"{activations}. The run does not fit without"
+    return f"{activations}. The run fits without: --set train.activation_checkpointing=false is faster"
 
 
 def parse_gigabytes(text: str) -> float:
@@ -127,7 +152,8 @@ def _hours_table(
     recipe: Recipe, model: ModelShape, sizes: list[list[SentenceSize]], gpus: int, tflops: float
 ) -> Table:
     """GPU hours for AITW's train splits: their number of steps times the FLOPs of a step here."""
-    flops = sum(hardware_flops(model, size) for episode in sizes for size in episode)
+    recomputes = recipe.train.activation_checkpointing
+    flops = sum(hardware_flops(model, size, recomputes) for episode in sizes for size in episode)
     steps = sum(size.num_screens for episode in sizes for size in episode)
     peak = f"{100 * ASSUMED_MFU:.0f} % of {tflops:g} TFLOPS"
     table = Table(title=f"{recipe.train.epochs:g} epochs of AITW: GPU hours at {peak}")

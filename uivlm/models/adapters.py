@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from uivlm.models.build import build, model_loader
 from uivlm.models.loaded_model import LoadedModel
@@ -28,6 +30,16 @@ ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.j
 PROJECTOR_WEIGHTS = "projector.safetensors"
 FULL_DIR = "model"  # folder with all weights, in the format of the base
 ALL_FILES = (ADAPTER_WEIGHTS, ADAPTER_CONFIG, PROJECTOR_WEIGHTS, FULL_DIR)
+
+
+class LoraMatrix(nn.Linear):
+    """A or B of an adapter. It computes in its input's dtype; its weight stays a float32 master.
+
+    PEFT would convert the input to float32 instead, and multiply without the tensor cores.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight.to(x.dtype))
 
 
 def lora_layers(model: nn.Module, pattern: str) -> list[str]:
@@ -163,10 +175,23 @@ def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
     model = get_peft_model(loaded.model, config)
     assert isinstance(model, PeftModel)
     model.peft_config["default"].base_model_name_or_path = ""  # else PEFT looks it up at every save
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer):
+            _compute_in_input_dtype(layer)
     if loaded.projector_name is not None:  # float32 like the adapters: steps of 1e-5 vanish in bfloat16
         _projector(model, loaded).float().requires_grad_(True)
     check_trainable_parameters(model, loaded)
     return model
+
+
+def _compute_in_input_dtype(layer: LoraLayer) -> None:
+    layer.cast_input_dtype_enabled = False  # the switch of PEFT's `disable_input_dtype_casting`
+    for matrices in (layer.lora_A, layer.lora_B):
+        for name, old in matrices.items():
+            assert isinstance(old, nn.Linear)
+            new = LoraMatrix(old.in_features, old.out_features, bias=False, device="meta")
+            new.weight = old.weight
+            matrices[name] = new
 
 
 def _projector(model: PeftModel, loaded: LoadedModel) -> nn.Module:

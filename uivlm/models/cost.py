@@ -6,7 +6,7 @@ FLOPs. What a library allocates in addition is not included, except CUDA_RUNTIME
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -78,7 +78,6 @@ class ModelShape:
     num_layers: int
     patch_area: int  # pixels that the vision encoder takes as one
     vision_hidden_size: int
-    gradient_checkpointing: bool  # are blocks computed again in the backward?
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,6 @@ def prepare_and_measure(loaded: LoadedModel, seed: int) -> tuple[nn.Module, Mode
         num_layers=int(text.num_hidden_layers),
         patch_area=patch,
         vision_hidden_size=kernel.out_channels,
-        gradient_checkpointing=loaded.gradient_checkpointing,
     )
 
 
@@ -206,25 +204,30 @@ def estimate_memory(
         0.0 if away and zero_stage == 3 else weights / share["weights"],
         shape.num_trainable * gradient / share["gradients"],
         0.0 if away and zero_stage else shape.num_trainable * moments / share["optimizer"],
-        _activations(shape, rows, size, adapters),
+        _activations(shape, rows, size, adapters, recipe.train.activation_checkpointing),
     )
 
 
-def _activations(shape: ModelShape, rows: Sequence[SentenceSize], size: int, adapters: bool) -> float:
+def _activations(
+    shape: ModelShape,
+    rows: Sequence[SentenceSize],
+    size: int,
+    adapters: bool,
+    activation_checkpointing: bool,
+) -> float:
     """What the forward pass keeps for the backward pass.
 
-    With gradient checkpointing: the input of every block and one whole block; otherwise every block. In
+    With activation checkpointing: the input of every block and one whole block; otherwise every block. In
     addition the logits of trained tokens, their float32 copy and gradient, and one vision block.
     """
     longest = max(row.num_tokens for row in rows) * len(rows)
     block = longest * (8 * shape.hidden_size + 4 * shape.intermediate_size) * size
     if adapters:
-        block += (
-            longest * (6 * shape.hidden_size + shape.intermediate_size) * 4
-        )  # adapters read their input in float32
+        # the inputs of the adapters after dropout
+        block += longest * (6 * shape.hidden_size + shape.intermediate_size) * size
     blocks = (
         longest * shape.hidden_size * size * shape.num_layers + block
-        if shape.gradient_checkpointing
+        if activation_checkpointing
         else block * shape.num_layers
     )
     logits = sum(row.num_trained_tokens for row in rows) * shape.vocab_size * (size + 8)
@@ -232,13 +235,13 @@ def _activations(shape: ModelShape, rows: Sequence[SentenceSize], size: int, ada
     return blocks + logits + vision
 
 
-def hardware_flops(shape: ModelShape, row: SentenceSize) -> float:
+def hardware_flops(shape: ModelShape, row: SentenceSize, activation_checkpointing: bool) -> float:
     """FLOPs of one training step on a sentence.
 
     For each weight and token: two forward, two backward, two more if blocks are recomputed, two for each
     trained weight.
     """
-    passes = 3 if shape.gradient_checkpointing else 2
+    passes = 3 if activation_checkpointing else 2
     linear = 2 * row.num_tokens * (passes * shape.linear_parameters + shape.num_trainable)
     attention = (
         2 * row.num_tokens**2 * shape.hidden_size * shape.num_layers * (passes + 1)
@@ -252,11 +255,9 @@ def model_flops(shape: ModelShape, tokens: Sequence[int], num_trained_tokens: in
 
     `tokens`: of each sentence; `num_pixels`: of the screens that pass the vision encoder in this step.
     """
-    lean = replace(shape, gradient_checkpointing=False)
     rows = [SentenceSize(count, 0, 0, 0, 0) for count in tokens]
-    return sum(hardware_flops(lean, row) for row in rows) + hardware_flops(
-        lean, SentenceSize(0, num_trained_tokens, 0, num_pixels // shape.patch_area, 0)
-    )
+    rows.append(SentenceSize(0, num_trained_tokens, 0, num_pixels // shape.patch_area, 0))
+    return sum(hardware_flops(shape, row, activation_checkpointing=False) for row in rows)
 
 
 def _linear(module: nn.Module, name: str) -> nn.Linear:

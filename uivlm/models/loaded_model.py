@@ -37,7 +37,6 @@ class LoadedModel:
     projector_name: str | None = None  # submodule that is trained whole next to the adapters
     trainable_pattern: str | None = None  # regex of the parameters that full fine-tuning trains
     quantized: bool = False  # adapters are then not merged: rounding again would lose what they learned
-    gradient_checkpointing: bool = False  # recompute activations in the backward pass: the model fills a GPU
     supports_prefix_cache: bool = True  # do keys and values of a prefix stay valid when the prompt grows?
 
 

@@ -4,7 +4,8 @@ Shapes: B rows, T tokens, S visual tokens of a screen, V visual tokens of all sc
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -87,6 +88,31 @@ def encode_screens(module: nn.Module, screens: Sequence[NDArray[np.float32]]) ->
 def is_vision_parameter(name: str) -> bool:
     """Does a parameter or module belong to the vision encoder? Decided by its name, for all models."""
     return any(part in module for module in name.split(".") for part in ("vision", "visual"))
+
+
+@contextmanager
+def vision_grad(vision: nn.Module) -> Iterator[None]:
+    """Record gradients inside only if a parameter of the vision encoder is trained.
+
+    With activation checkpointing, transformers makes the outputs of every embedding require a gradient, those
+    of the patches too. A frozen encoder would then keep its activations and run its backward pass.
+    """
+    is_trained = any(value.requires_grad for value in vision.parameters())
+    with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
+        yield
+
+
+def mask_for_training(attention_mask_BT: Tensor | None, labels_BT: Tensor | None) -> Tensor | None:
+    """The mask that attention needs: None if labels are given and all padding is on the right.
+
+    A causal model attends to no later token, and logits of padding are not computed. Without a mask the
+    fastest kernels serve.
+    """
+    if attention_mask_BT is None or labels_BT is None:
+        return attention_mask_BT
+    present = attention_mask_BT.bool()
+    is_padded_right = (present[:, 1:] <= present[:, :-1]).all()
+    return None if is_padded_right else attention_mask_BT
 
 
 def needs_dummy_vision_pass(module: nn.Module) -> bool:

@@ -1,23 +1,30 @@
-"""Attention within each of the sentences that are packed into one row.
+"""Attention within each of several sequences that lie in one row: packed sentences, screens, or windows.
 
-In: what transformers passes to an attention function, and the lengths of the sentences. Out: bit for bit what
-each sentence gives in a row of its own; nothing is computed between two sentences. Without lengths:
-transformers' "sdpa".
+In: what transformers passes to an attention function, and the bounds of the sequences. Out: what each
+sequence gives in a row of its own, on CPUs bit for bit; nothing is computed between two sequences. Without
+bounds: transformers' "sdpa".
 
-Shapes: B rows, T tokens, H heads, d width of a head.
+Shapes: B rows, T tokens, H heads, d width of a head, L tokens of a sequence, n sequences of one length.
 """
 
-from typing import Any
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from uivlm.models.multimodal import packed_position_ids
 
-PACKED_ATTENTION = "by_sentence"  # this attention's name in transformers
+# This attention's names in transformers. Vision encoders pass the bounds of their sequences only to an
+# attention whose name contains "flash"; all others are called once a sequence.
+PACKED_ATTENTION, VISION_ATTENTION = "by_sentence", "flash_by_screen"
+VARLEN_DTYPES = (torch.bfloat16, torch.float16)
 
 
 def packed_attention(
@@ -25,25 +32,95 @@ def packed_attention(
     query_BHTd: Tensor,
     key_BHTd: Tensor,
     value_BHTd: Tensor,
-    mask: Tensor | None,
-    lengths: list[int] | None = None,
+    attention_mask: Tensor | None,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """[B, T, H, d]. `mask`: bool [B, 1, T, T], of the row as if it were one sentence; None: causal."""
-    if lengths is None:
-        return sdpa_attention_forward(module, query_BHTd, key_BHTd, value_BHTd, mask, **rest)
-    masks: list[Tensor | None] = [None] * len(lengths)
-    if mask is not None:
-        masks = [part.split(lengths, 3)[i] for i, part in enumerate(mask.split(lengths, 2))]
-    parts = (whole.split(lengths, 2) for whole in (query_BHTd, key_BHTd, value_BHTd))
+    """[B, T, H, d]. `attention_mask`: bool [B, 1, T, T], of the row as if it were one sequence; None: causal.
+
+    `cu_seq_lens_q`: int32 [sequences + 1], where each begins and the last ends; `max_length_q`: the longest.
+    """
+    if cu_seq_lens_q is None:
+        return sdpa_attention_forward(module, query_BHTd, key_BHTd, value_BHTd, attention_mask, **rest)
+    whole = query_BHTd, key_BHTd, value_BHTd
+    if attention_mask is None and supports_varlen(query_BHTd) and not rest.get("dropout"):
+        assert max_length_q is not None
+        return _varlen_attention(module, *whole, cu_seq_lens_q, max_length_q, **rest), None
+    lengths = cu_seq_lens_q.diff().tolist()
+    if attention_mask is None:
+        return _batched_attention(module, *whole, lengths, **rest), None
+    parts = zip(*(each.split(lengths, 2) for each in whole), attention_mask.split(lengths, 2), strict=True)
     outputs = [
-        sdpa_attention_forward(module, query, key, value, own, **rest)[0]
-        for query, key, value, own in zip(*parts, masks, strict=True)
+        sdpa_attention_forward(module, query, key, value, own.split(lengths, 3)[i], **rest)[0]
+        for i, (query, key, value, own) in enumerate(parts)
     ]
     return torch.cat(outputs, 1), None
 
 
-AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+def _batched_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, lengths: list[int], **rest: Any
+) -> Tensor:
+    """Adjacent sequences of one length are rows of one call."""
+    outputs, first = [], 0
+    for length, group in itertools.groupby(lengths):
+        count = len(list(group))
+        q, k, v = (
+            each[:, :, first : first + count * length].unflatten(2, (count, length))[0].transpose(0, 1)
+            for each in (query, key, value)
+        )  # [n, H, L, d]
+        attended, _ = sdpa_attention_forward(module, q, k, v, None, **rest)  # [n, L, H, d]
+        outputs.append(attended.flatten(0, 1)[None])
+        first += count * length
+    return torch.cat(outputs, 1)
+
+
+def _varlen_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_lens: Tensor,
+    max_length: int,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> Tensor:
+    """All sequences in one call, without reading the bounds on the CPU."""
+    groups = getattr(module, "num_key_value_groups", 1)
+    parts = (query, repeat_kv(key, groups), repeat_kv(value, groups))
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    attended = varlen_kernel()(
+        *(each[0].transpose(0, 1) for each in parts),
+        cu_seq_lens,
+        cu_seq_lens,
+        max_length,
+        max_length,
+        scale=scaling,
+        **_causal_option(causal),
+    )
+    return cast(Tensor, attended)[None]
+
+
+def supports_varlen(query: Tensor) -> bool:
+    return query.is_cuda and query.dtype in VARLEN_DTYPES and query.shape[0] == 1
+
+
+def varlen_kernel() -> Callable[..., Any]:
+    from torch.nn.attention.varlen import varlen_attn  # here, as only CUDA needs this recent module
+
+    return varlen_attn
+
+
+def _causal_option(is_causal: bool) -> dict[str, Any]:
+    """`window_size` replaced `is_causal` in newer versions of torch."""
+    if "window_size" in inspect.signature(varlen_kernel()).parameters:
+        return {"window_size": (-1, 0 if is_causal else -1)}
+    return {"is_causal": is_causal}
+
+
+for name in (PACKED_ATTENTION, VISION_ATTENTION):
+    AttentionInterface.register(name, packed_attention)
 AttentionMaskInterface.register(PACKED_ATTENTION, sdpa_mask)
 
 
@@ -53,6 +130,19 @@ def enable_packed_attention(language: PreTrainedModel) -> None:
         language.set_attn_implementation(PACKED_ATTENTION)
 
 
+def enable_vision_attention(vision: PreTrainedModel) -> None:
+    """The same for a vision encoder that reads all screens in one row."""
+    if vision.config._attn_implementation == "sdpa":
+        # `set_attn_implementation` would look for the package flash-attn
+        vision.config._attn_implementation = VISION_ATTENTION
+
+
+def sequence_bounds(lengths: Tensor) -> dict[str, Any]:
+    """Arguments of `packed_attention` for sequences of these lengths."""
+    bounds = pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+    return {"cu_seq_lens_q": bounds, "max_length_q": int(lengths.max())}
+
+
 def packed_inputs(language: PreTrainedModel, lengths: Tensor) -> dict[str, Any]:
     """What transformers' model takes for sentences of these lengths in one row."""
     position_ids = packed_position_ids(lengths)[None]
@@ -60,4 +150,5 @@ def packed_inputs(language: PreTrainedModel, lengths: Tensor) -> dict[str, Any]:
     if language.config._attn_implementation != PACKED_ATTENTION:
         return inputs  # positions restart, without mask and cache: transformers then separates the sentences
     # a mask that hides nothing: transformers then makes none of T x T values
-    return inputs | {"attention_mask": torch.ones_like(position_ids).bool(), "lengths": lengths.tolist()}
+    mask = torch.ones_like(position_ids).bool()
+    return inputs | {"attention_mask": mask} | sequence_bounds(lengths)

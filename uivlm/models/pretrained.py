@@ -1,6 +1,7 @@
 """Pretrained models: their folder (downloaded once from the hub), their JSON files, their weights."""
 
 import json
+import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ def created_as(dtype: torch.dtype, device: str) -> Iterator[None]:
 
 
 M = TypeVar("M", bound=PreTrainedModel)
+BILINEAR, BICUBIC = 2, 3  # Pillow's numbers of resampling filters, as in a preprocessor's file
 RGBFloats = tuple[float, float, float]
 
 
@@ -72,6 +74,25 @@ def image_mean_std(file: Path, payload: dict[str, Any]) -> tuple[RGBFloats, RGBF
         return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{file} has no image_mean and image_std of three channels each") from error
+
+
+def image_resample(file: Path, payload: dict[str, Any], supported: Mapping[int, str]) -> str:
+    """The resampling filter in the object of a preprocessor's file; bicubic if it names none.
+
+    ValueError if it is not `supported`, or if the file asks for other numbers than value / 255, normalized.
+    `do_center_crop` has no effect: the whole screen is resized to the input of the encoder, and a crop to the
+    size of the image is the image.
+    """
+    expected = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "do_resize": True}
+    for field, value in expected.items():
+        found = payload.get(field, value)
+        if found is not None and not math.isclose(found, value, rel_tol=1e-6):
+            raise ValueError(f"{file}: {field}: got {found}; expected {value}, the only one supported")
+    resample = payload.get("resample", BICUBIC)
+    if resample not in supported:
+        names = ", ".join(f"{number} ({name})" for number, name in supported.items())
+        raise ValueError(f"{file}: resample: got {resample}; expected one of {names}")
+    return supported[resample]
 
 
 def load_pretrained(

@@ -65,6 +65,8 @@ class TrainArgs:
     gradient_accumulation_steps: int = 1  # forwards per optimizer step
     max_packed_tokens: int | None = None  # concatenate sentences up to so many tokens; None: pad a batch
     precision: Literal["float32", "bfloat16"] = "bfloat16"
+    # compute activations again in the backward pass: slower, but fewer are kept; false where memory allows
+    activation_checkpointing: bool = True
     num_workers: int | None = None  # data loader processes; None: half of the cores, at most eight
     cache_vision_features: bool = False  # compute frozen vision features once, into DATA/features
     early_stopping_patience: int | None = None  # validations in a row without improvement that end a run

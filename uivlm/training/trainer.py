@@ -35,9 +35,9 @@ from uivlm.training.metrics import Meter, StepCounts, measure_peak_flops
 from uivlm.training.mixture import MixtureSampler
 from uivlm.training.validation import EvalBatch, make_eval_loader, validate
 
-GRADIENT_CHECKPOINTING: dict[str, Any] = {
-    "gradient_checkpointing": True,
-    "gradient_checkpointing_kwargs": {"use_reentrant": False},
+ACTIVATION_CHECKPOINTING: dict[str, Any] = {
+    "activation_checkpointing": True,
+    "activation_checkpointing_kwargs": {"use_reentrant": False},
 }
 TENSORBOARD = "tensorboard"
 SAVE_ARGUMENTS: dict[str, Any] = {"save_strategy": "no", "save_total_limit": 2}  # `SaveOrStop` saves
@@ -138,11 +138,16 @@ def make_trainer(
     state_dir: Path,
 ) -> SentenceTrainer:
     """A trainer that writes its checkpoints and its log into `state_dir`."""
+    if recipe.train.activation_checkpointing and not hasattr(loaded.model, "activation_checkpointing_enable"):
+        raise ValueError(
+            f"train.activation_checkpointing: {type(loaded.model).__name__} does not support it. "
+            "Set train.activation_checkpointing=false"
+        )
     is_cached = isinstance(
         dataset.rows, CachedFeatureDataset
     )  # its rows are in memory: a worker would only copy them
     num_workers = 0 if is_cached else resolve_num_workers(recipe.train.num_workers)
-    args = training_arguments(recipe, state_dir, num_workers, loaded.gradient_checkpointing)
+    args = training_arguments(recipe, state_dir, num_workers)
     processor, train = loaded.processor, recipe.train
     is_packed = train.max_packed_tokens is not None
     trainer = SentenceTrainer(
@@ -176,9 +181,7 @@ def make_trainer(
     return trainer
 
 
-def training_arguments(
-    recipe: recipes.Recipe, state_dir: Path, num_workers: int, gradient_checkpointing: bool
-) -> TrainingArguments:
+def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int) -> TrainingArguments:
     train, optim, distributed = recipe.train, recipe.optim, recipe.distributed
     return TrainingArguments(
         output_dir=str(state_dir),
@@ -195,7 +198,7 @@ def training_arguments(
         # without DeepSpeed, the dtype of the weights decides
         bf16=train.precision == "bfloat16" and distributed.zero_stage > 0,
         deepspeed=deepspeed_config(distributed.zero_stage, distributed.cpu_offload),
-        **(GRADIENT_CHECKPOINTING if gradient_checkpointing else {}),
+        **(ACTIVATION_CHECKPOINTING if train.activation_checkpointing else {}),
         seed=train.seed,
         use_cpu=not torch.cuda.is_available(),
         **{f"dataloader_{name}": value for name, value in loader_options(num_workers).items()},

@@ -72,11 +72,18 @@ def from_config_parts(
     except Exception as error:  # transformers raises nearly anything on a bad file
         raise ValueError(f"{root / CONFIG} does not describe a Llama ({first_line(error)})") from error
     text.update(dict(zip(CONTROL_TOKENS, _control_ids(root, text, tokenizer), strict=True)))
-    vision_config, mean, std = encoders.read_published_config(vision_encoder)
+    vision_config, mean, std, resample = encoders.read_published_config(vision_encoder)
     with created_as(dtype, device):
         module = LlamaVit(
             BridgeConfig(
-                text, vision_config, visual_tokens, (grid_size, grid_size), text.vocab_size, mean, std
+                text,
+                vision_config,
+                visual_tokens,
+                (grid_size, grid_size),
+                text.vocab_size,
+                mean,
+                std,
+                resample,
             )
         )
     nn.Module.eval(module)

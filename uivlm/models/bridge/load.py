@@ -44,7 +44,7 @@ class LlamaPartsLoader:
             else from_pretrained_parts(*parts, seed, **quantization_options(args.quantize, dtype))
         )
         loaded = _to_loaded(model, tokenizer, args.lora)
-        return replace(loaded, quantized=args.quantize is not None, gradient_checkpointing=True)
+        return replace(loaded, quantized=args.quantize is not None)
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
         """Once saved, the two parts are one folder."""

@@ -28,9 +28,11 @@ from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge import blank_patches, vision_encoder
 from uivlm.models.multimodal import (
+    mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
     select_trained_logits,
+    vision_grad,
 )
 from uivlm.models.packed_attention import enable_packed_attention, packed_inputs
 from uivlm.models.vocabulary import vocabulary
@@ -56,11 +58,16 @@ class BridgeConfig(PretrainedConfig):
         image_token_id: int = 0,
         mean: Sequence[float] = (0.5, 0.5, 0.5),
         std: Sequence[float] = (0.5, 0.5, 0.5),
+        resample: str = "bicubic",
         **rest: Any,
     ) -> None:
         if visual_tokens not in get_args(VisualTokens):
             raise ValueError(
                 f"visual_tokens: got {visual_tokens!r}; expected one of {', '.join(get_args(VisualTokens))}"
+            )
+        if resample not in vision_encoder.RESAMPLE.values():
+            raise ValueError(
+                f"resample: got {resample!r}; expected one of {', '.join(vision_encoder.RESAMPLE.values())}"
             )
         self.text_config = (
             text_config if isinstance(text_config, LlamaConfig) else LlamaConfig(**(text_config or {}))
@@ -79,6 +86,7 @@ class BridgeConfig(PretrainedConfig):
             image_token_id  # the placeholder id; text never encodes to it; it may lie beyond the vocabulary
         )
         self.mean, self.std = tuple(mean), tuple(std)  # of the encoder's colors: R, G, B in 0..1
+        self.resample = resample  # how screens are resized: a mode of torch's `interpolate`
         super().__init__(**rest)
 
     @property
@@ -137,9 +145,10 @@ class LlamaVit(PreTrainedModel):
 
         A list of N if screens have different numbers of visual tokens.
         """
-        whole_ND, patches_NPD = vision_encoder.encode_pixels(
-            self.vision, pixels.to(next(self.vision.parameters()).dtype)
-        )
+        with vision_grad(self.vision):
+            whole_ND, patches_NPD = vision_encoder.encode_pixels(
+                self.vision, pixels.to(next(self.vision.parameters()).dtype)
+            )
         match self.config.visual_tokens:
             case "pooled":
                 return whole_ND[:, None]
@@ -184,9 +193,8 @@ class LlamaVit(PreTrainedModel):
             else 0
         )
         embeds_BTD = self.embed(input_ids, features) + dummy
-        if labels is not None and attention_mask is not None and attention_mask[:, 0].all():
-            attention_mask = None  # padding is on the right, which a causal model never attends to
-        inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
+        mask = mask_for_training(attention_mask, labels)
+        inputs: dict[str, Any] = {"attention_mask": mask, "position_ids": position_ids}
         if lengths is not None:
             inputs = packed_inputs(self.language, lengths)
         if labels is None:
@@ -261,12 +269,12 @@ class BridgeProcessor:
     def _image_settings(self) -> "ImageProcessing":
         config = self.config
         patch_size = config.patch_size if config.visual_tokens == "non_blank" else None
-        return config.image_size, config.mean, config.std, patch_size
+        return config.image_size, config.resample, config.mean, config.std, patch_size
 
 
-# The encoder's input size, mean and standard deviation of its colors, and the patch size if non-blank patches
-# are counted.
-ImageProcessing = tuple[tuple[int, int], tuple[float, ...], tuple[float, ...], tuple[int, int] | None]
+# The encoder's input size, how to resize to it, mean and standard deviation of its colors, and the patch size
+# if non-blank patches are counted.
+ImageProcessing = tuple[tuple[int, int], str, tuple[float, ...], tuple[float, ...], tuple[int, int] | None]
 # a screen stays in the history for many steps
 _NUM_NON_BLANK: WeakKeyDictionary[Screen, dict[ImageProcessing, int]] = WeakKeyDictionary()
 
@@ -283,15 +291,16 @@ def _count_non_blank(screen: Screen, *settings: *ImageProcessing) -> int:
 def _preprocess(
     screen: Screen,
     size: tuple[int, int],
+    resample: str,
     mean: tuple[float, ...],
     std: tuple[float, ...],
     patch_size: tuple[int, int] | None,
 ) -> tuple[NDArray[np.float32], int]:
     """Pixels [3, h, w]. With `patch_size`, blank patches are of one color, and the others are counted."""
-    # Pillow's bicubic in a quarter of its time; a few values differ by one level, and Pillow 13 changed its
+    # Pillow's filter in a quarter of its time; a few values differ by one level, and Pillow 13 changed its
     # own
     shown = torch.tensor(screen.pixels).permute(2, 0, 1)[None]
-    sized = functional.interpolate(shown, size, mode="bicubic", antialias=True)[0]
+    sized = functional.interpolate(shown, size, mode=resample, antialias=True)[0]
     colors = sized.contiguous().numpy().astype(np.float32) / np.float32(255)
     colors, count = blank_patches.flatten_blank(colors, patch_size) if patch_size else (colors, 0)
     mean_, std_ = (np.array(values, np.float32)[:, None, None] for values in (mean, std))

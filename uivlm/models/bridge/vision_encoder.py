@@ -23,7 +23,15 @@ from transformers import (
 )
 
 from uivlm.models import pretrained
-from uivlm.models.pretrained import RGBFloats, image_mean_std, load_pretrained, read_json_object
+from uivlm.models.pretrained import (
+    BICUBIC,
+    BILINEAR,
+    RGBFloats,
+    image_mean_std,
+    image_resample,
+    load_pretrained,
+    read_json_object,
+)
 
 CONFIG, PREPROCESSOR_CONFIG = "config.json", "preprocessor_config.json"
 DOWNLOAD_FILES, WEIGHTS = [CONFIG, PREPROCESSOR_CONFIG], "*.safetensors*"
@@ -37,6 +45,7 @@ VISION_PART_OF = {
     "siglip": "siglip_vision_model",
     "clip": "clip_vision_model",
 }  # with a text tower: its vision part
+RESAMPLE = {BILINEAR: "bilinear", BICUBIC: "bicubic"}  # modes of torch's `interpolate`
 WHAT = "vision encoder"
 
 
@@ -61,11 +70,13 @@ def from_config(config: PretrainedConfig) -> nn.Module:
     return kind(config, **_encoder_options(kind))
 
 
-def read_published_config(name: str | Path) -> tuple[PretrainedConfig, RGBFloats, RGBFloats]:
-    """A published encoder's configuration, and mean and std of its colors (R, G, B in 0..1)."""
+def read_published_config(name: str | Path) -> tuple[PretrainedConfig, RGBFloats, RGBFloats, str]:
+    """A published encoder's configuration, mean and std of its colors (R, G, B in 0..1), and its filter."""
     root = pretrained.find_or_download(name, WHAT, DOWNLOAD_FILES)
     config, pixels = (read_json_object(root / name, WHAT) for name in DOWNLOAD_FILES)
-    return config_from_json(config), *image_mean_std(root / PREPROCESSOR_CONFIG, pixels)
+    file = root / PREPROCESSOR_CONFIG
+    resample = image_resample(file, pixels, RESAMPLE)
+    return config_from_json(config), *image_mean_std(file, pixels), resample
 
 
 def load(name: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:

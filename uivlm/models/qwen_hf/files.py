@@ -23,7 +23,14 @@ from transformers import (
 
 from uivlm.atomic import new_dir
 from uivlm.models import pretrained
-from uivlm.models.pretrained import first_line, image_mean_std, load_pretrained, read_json_object
+from uivlm.models.pretrained import (
+    BICUBIC,
+    first_line,
+    image_mean_std,
+    image_resample,
+    load_pretrained,
+    read_json_object,
+)
 from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_hf.processor import Normalizer, QwenHFProcessor, VisualTokenBudget
 
@@ -133,7 +140,10 @@ def read_eos_and_pad(file: Path, special_tokens: dict[str, int]) -> tuple[int, i
 
 
 def read_normalizer(root: Path, config: PretrainedConfig) -> Normalizer:
-    """Mean and standard deviation. ValueError if the file's patch sizes are not the model's."""
+    """Mean and standard deviation.
+
+    ValueError if the file's patch sizes are not the model's, or if it resizes or scales in another way.
+    """
     file = next(
         (root / name for name in PREPROCESSOR_CONFIGS if (root / name).is_file()),
         root / PREPROCESSOR_CONFIGS[0],
@@ -145,6 +155,7 @@ def read_normalizer(root: Path, config: PretrainedConfig) -> Normalizer:
     for field, size in sizes.items():
         if payload.get(field, size) != size:
             raise ValueError(f"{file}: {field}: got {payload[field]}; expected {size}, as in {CONFIG}")
+    image_resample(file, payload, {BICUBIC: "bicubic"})
     return Normalizer(*image_mean_std(file, payload))
 
 

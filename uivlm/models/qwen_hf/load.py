@@ -36,7 +36,6 @@ class QwenHFLoader:
             self._save_pretrained,
             trainable_pattern=TRAINABLE_PATTERN,
             quantized=args.quantize is not None,
-            gradient_checkpointing=True,
         )
 
     def saved_args(self, folder: Path) -> QwenHFArgs:

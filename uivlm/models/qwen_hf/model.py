@@ -21,11 +21,13 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.models.multimodal import (
+    mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
     select_trained_logits,
+    vision_grad,
 )
-from uivlm.models.packed_attention import enable_packed_attention, packed_inputs
+from uivlm.models.packed_attention import enable_packed_attention, enable_vision_attention, packed_inputs
 from uivlm.models.qwen_hf.positions import mrope_position_ids
 
 LANGUAGE_LAYERS = "model.language_model.layers"  # the part that carries adapters
@@ -50,6 +52,7 @@ class QwenHF(nn.Module):
         self.temporal_patch_size = int(vision.temporal_patch_size)
         self.hidden_size = int(self.config.text_config.hidden_size)
         enable_packed_attention(cast(Any, self.model).language_model)
+        enable_vision_attention(cast(Any, self.model).visual)
 
     @property
     def hf_model(self) -> Any:
@@ -99,7 +102,8 @@ class QwenHF(nn.Module):
         Screens of several sizes: lists of [3, h, w] and [S, F].
         """
         values, grids = self.to_patches(pixels)
-        outputs = cast(Any, self.model).get_image_features(values, grids, return_dict=True)
+        with vision_grad(cast(nn.Module, self.model.visual)):
+            outputs = cast(Any, self.model).get_image_features(values, grids, return_dict=True)
         levels = [outputs.pooler_output, *getattr(outputs, "deepstack_features", ())]
         features = []
         for n, (_, h, w) in enumerate(grids.tolist()):
@@ -157,7 +161,8 @@ class QwenHF(nn.Module):
         language = cast(Any, self.model).language_model
         if lengths is None:
             position_ids = self._position_ids(image_mask_BT, tokens_VF, attention_mask, past_key_values)
-            inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
+            mask = mask_for_training(attention_mask, labels)
+            inputs: dict[str, Any] = {"attention_mask": mask, "position_ids": position_ids}
             inputs |= {"past_key_values": past_key_values, "use_cache": past_key_values is not None}
         else:
             inputs = packed_inputs(language, lengths)

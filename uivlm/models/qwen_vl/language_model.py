@@ -6,7 +6,7 @@ Shapes: B rows, T new tokens, K tokens with the cached ones, H heads, d width of
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from einops import rearrange
@@ -29,7 +29,7 @@ class RotaryPositions:
     mask: (
         Tensor | None
     )  # bool [B, 1, T, K], True: attends; None: plain causal, or one token that attends to all
-    lengths: list[int] | None  # of the sentences packed into one row; None: not packed
+    bounds: dict[str, Any]  # of the sentences packed into one row (`sequence_bounds`); empty: not packed
 
 
 def ntk_alpha(num_tokens: int, seq_length: int) -> float:
@@ -43,7 +43,7 @@ def rotary_positions(
     alpha: float,
     logn: bool,
     mask: Tensor | None,
-    lengths: list[int] | None = None,
+    bounds: dict[str, Any] | None = None,
 ) -> RotaryPositions:
     """`position_ids`: [T], the same for all rows, or [B, T].
 
@@ -61,7 +61,7 @@ def rotary_positions(
     scale = None
     if logn:
         scale = ((ids + 1).log() / math.log(config.seq_length)).clamp(min=1)[..., None]
-    return RotaryPositions(angles.cos(), angles.sin(), scale, mask, lengths)
+    return RotaryPositions(angles.cos(), angles.sin(), scale, mask, bounds or {})
 
 
 def causal_mask(attention_mask: Tensor | None, past: int, num_tokens: int, device: torch.device) -> Tensor:
@@ -118,7 +118,7 @@ class Attention(nn.Module):
         if rotary.query_scale is not None:
             query = query * rotary.query_scale.to(query.dtype)
         attended_BTHd, _ = packed_attention(
-            self, query, key, value, rotary.mask, rotary.lengths
+            self, query, key, value, rotary.mask, **rotary.bounds
         )  # without a mask causal
         return cast(Tensor, self.c_proj(rearrange(attended_BTHd, "B T H d -> B T (H d)")))
 

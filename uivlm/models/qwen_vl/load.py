@@ -41,7 +41,6 @@ class QwenVLLoader:
             self._save_pretrained,
             trainable_pattern=TRAINABLE_PATTERN,
             quantized=args.quantize is not None,
-            gradient_checkpointing=True,
             supports_prefix_cache=not args.dynamic_ntk,  # it rotates keys by a factor of the prompt's length
         )
 

@@ -15,11 +15,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.models.multimodal import (
+    mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
     packed_position_ids,
     select_trained_logits,
+    vision_grad,
 )
+from uivlm.models.packed_attention import sequence_bounds
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.language_model import (
     Block,
@@ -95,7 +98,8 @@ class QwenVL(PreTrainedModel):
 
     def get_image_features(self, pixels: Tensor) -> Tensor:
         """[N, 3, S, S] -> [N, Q, D]: the visual tokens of each screen."""
-        return cast(Tensor, self.transformer.visual(pixels))
+        with vision_grad(self.transformer.visual):
+            return cast(Tensor, self.transformer.visual(pixels))
 
     def embed(self, input_ids: Tensor, features: Tensor | None, has_past: bool = False) -> Tensor:
         """[B, T] ids, [N, Q, D] features -> [B, T, D]. `has_past`: a row may start inside a screen's run."""
@@ -155,10 +159,11 @@ class QwenVL(PreTrainedModel):
             )
             inputs_embeds = self.embed(input_ids, features, has_past=past > 0) + dummy
         if lengths is None:
+            attention_mask = mask_for_training(attention_mask, labels)
             at = self._rotary_positions(inputs_embeds, attention_mask, past_key_values, past, position_ids)
         else:
             at = rotary_positions(
-                self.config, packed_position_ids(lengths), 1.0, False, None, lengths.tolist()
+                self.config, packed_position_ids(lengths), 1.0, False, None, sequence_bounds(lengths)
             )
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
         logits = select_trained_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
