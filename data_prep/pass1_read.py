@@ -149,7 +149,15 @@ def _record_row(record: StepRecord, action_text: ActionText, images: ImageSettin
         "activity": record.activity,
         "android_api_level": record.android_api_level,
         "action_name": action_type(record.action),
-        **to_row(record.aitw, text, pixels, record.annotations, images.image_format, images.jpeg_quality),
+        **to_row(
+            record.aitw,
+            text,
+            pixels,
+            record.annotations,
+            images.image_format,
+            images.jpeg_quality,
+            record.notes,
+        ),
     }
 
 

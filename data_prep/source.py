@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from data_prep.split import Split
 from uivlm.actions.action import Action
 from uivlm.actions.aitw import AitwFields
-from uivlm.episodes.episode import Annotations
+from uivlm.episodes.episode import NO_NOTES, Annotations, StepNotes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +33,7 @@ class StepRecord:
     annotations: Annotations
     action: Action
     aitw: AitwFields  # the same action in AITW's encoding, with the floats exactly as recorded
+    notes: StepNotes = NO_NOTES
 
 
 class UnusableStepError(ValueError):

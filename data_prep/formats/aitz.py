@@ -2,7 +2,7 @@
 
 In: a list of steps. `ui_*` and `result_*_yx` are JSON in strings. Points are (y, x) fractions, but boxes
 (y, x, height, width) are PIXELS of the image. The folders train and test are the split. The `coat_*` texts
-are never read: a language model that knew the answer wrote them.
+are notes: a language model that knew the answer wrote them, so they are fit to be trained, never to be shown.
 """
 
 import json
@@ -16,6 +16,7 @@ from data_prep.formats.validation import (
     BAD_STEP,
     check_aitw,
     check_nonnegative_int,
+    check_note,
     check_text,
     failing_load,
     find_image,
@@ -30,11 +31,18 @@ from data_prep.formats.validation import (
 from data_prep.source import SourcePart, StepHandle, StepRecord
 from data_prep.split import LABELS
 from uivlm.actions.aitw import DUAL_POINT
+from uivlm.episodes.episode import StepNotes
 
 USED_KEYS = (
     "episode_id", "episode_length", "step_id", "instruction", "ui_positions", "ui_text", "ui_types",
     "result_touch_yx", "result_lift_yx", "result_action_type", "result_action_text", "image_path",
 )  # fmt: skip
+NOTE_KEYS = (
+    "coat_screen_desc",
+    "coat_action_think",
+    "coat_action_desc",
+    "coat_action_result",
+)  # of StepNotes
 
 
 def find(source: str) -> list[SourcePart]:
@@ -88,7 +96,9 @@ def _read_episode(folder: Path, file: Path) -> dict[str, Any]:
         steps = read_json(file)
     except ValueError as error:
         return item | {"error": str(error)}
-    used = [select_keys(step, USED_KEYS) for step in steps] if isinstance(steps, list) else None
+    used = (
+        [select_keys(step, (*USED_KEYS, *NOTE_KEYS)) for step in steps] if isinstance(steps, list) else None
+    )
     return item | {"steps": used}
 
 
@@ -106,8 +116,9 @@ def _load(step: dict[str, Any], source: Path, file: PurePosixPath, location: str
         _decode_json(step, f"ui_{name}", location) for name in ("positions", "text", "types")
     )
     annotations = make_annotations(boxes, texts, ui_types, location, size=(pixels.shape[0], pixels.shape[1]))
+    notes = StepNotes(*(check_note(step.get(key), key, location) for key in NOTE_KEYS))
     ids = step.get("episode_id"), step.get("step_id")
-    return make_record(*ids, length, step.get("instruction"), recorded, pixels, annotations, location)
+    return make_record(*ids, length, step.get("instruction"), recorded, pixels, annotations, location, notes)
 
 
 def _decode_json(step: dict[str, Any], key: str, location: str) -> Any:

@@ -3,8 +3,8 @@
 In: files `android_control-00000-of-00020`. An episode has one screen more than actions. The last screen
 gets the action `complete`: our interpretation, because every episode is a successful demonstration.
 Actions that AITW does not have are rejected (long press, open app, wait, and `type`, which is three
-actions). So is `scroll`, which has only a direction word. Accessibility trees and step instructions are
-not read.
+actions). So is `scroll`, which has only a direction word. Accessibility trees are not read.
+A step instruction becomes the step's note `instruction`; the last screen has none.
 """
 
 import json
@@ -21,6 +21,7 @@ from data_prep.formats.validation import (
     check_action,
     check_fraction,
     check_list,
+    check_note,
     check_text,
     failing_load,
     make_record,
@@ -34,7 +35,7 @@ from data_prep.split import LABELS, Split
 from data_prep.tf_example import Values, parse_example
 from data_prep.tfrecord import read_records
 from uivlm.actions.action import Finish, Point, Press, Swipe, Tap, Type
-from uivlm.episodes.episode import to_annotations
+from uivlm.episodes.episode import StepNotes, to_annotations
 
 SUBSET = "android_control"
 SPLITS_FILE = "splits.json"  # {train|validation|test: [episode ids]}, in the folder of the files
@@ -92,17 +93,20 @@ def _steps(data: bytes, splits: Mapping[str, Split], location: str) -> Iterator[
         episode_id, goal = _single_value(features, "episode_id", int), _single_value(features, "goal", bytes)
         screens, actions = (_values(features, key, bytes) for key in ("screenshots", "actions"))
         sizes = _sizes(features, len(screens))
+        instructions = _values(features, "step_instructions", bytes) or [None] * len(actions)
         if len(screens) != len(actions) + 1:
             raise ValueError(
                 f"{len(screens)} screenshots for {len(actions)} actions; expected {len(actions) + 1}"
             )
+        if len(instructions) != len(actions):
+            raise ValueError(f"{len(instructions)} step instructions for {len(actions)} actions")
     except ValueError as error:
         failure, split = failing_load(BAD_EPISODE, location, str(error)), splits.get(str(episode_id))
         yield step_handle(SUBSET, episode_id, 0, 0, split, failure)
         return
     split, ids = splits.get(str(episode_id)), (episode_id, goal, len(screens))
-    for i, action in enumerate([*actions, None]):
-        load = partial(_load, *ids, i, screens[i], sizes[i], action, f"step {i} of {location}")
+    for i, (action, note) in enumerate(zip([*actions, None], [*instructions, None], strict=True)):
+        load = partial(_load, *ids, i, screens[i], sizes[i], action, note, f"step {i} of {location}")
         yield step_handle(SUBSET, episode_id, i, i, split, load)
 
 
@@ -132,7 +136,7 @@ def _sizes(features: dict[str, Values], length: int) -> list[tuple[int, int] | N
 
 def _load(
     episode_id: int, goal: bytes, length: int, step_id: int, png: bytes, size: tuple[int, int] | None,
-    encoded_action: bytes | None, location: str,
+    encoded_action: bytes | None, encoded_note: bytes | None, location: str,
 ) -> StepRecord:  # fmt: skip
     action = None if encoded_action is None else _decode_json(encoded_action, location)
     if action is not None:
@@ -146,8 +150,10 @@ def _load(
         goal_text = goal.decode()
     except UnicodeDecodeError:
         raise unusable_step(BAD_EPISODE, location, "goal: expected UTF-8") from None
+    note = None if encoded_note is None else encoded_note.decode(errors="replace")
+    notes = StepNotes(instruction=check_note(note, "step instruction", location))
     annotations = to_annotations(())
-    return make_record(episode_id, step_id, length, goal_text, recorded, pixels, annotations, location)
+    return make_record(episode_id, step_id, length, goal_text, recorded, pixels, annotations, location, notes)
 
 
 def _decode_json(encoded_action: bytes, location: str) -> dict[str, Any]:

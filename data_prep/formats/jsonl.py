@@ -3,7 +3,7 @@
 In: {"subset", "episode_id", "goal", "split" (optional), "steps": [{"step_id", "image", "action_type",
 "touch_yx", "lift_yx", "text", "boxes", "box_texts", "box_ui_types"}]}. Points are (y, x), boxes (y, x,
 height, width), fractions of the screen. An action type is AITW's number or name. Only the fields of that
-action type are required.
+action type are required. A step may have the notes "screen_description", "thought", "instruction", "result".
 """
 
 import json
@@ -16,6 +16,7 @@ from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
     check_aitw,
+    check_note,
     failing_load,
     find_image,
     id_text,
@@ -28,6 +29,8 @@ from data_prep.formats.validation import (
 from data_prep.source import SourcePart, StepHandle, StepRecord
 from data_prep.split import LABELS
 from uivlm.actions.aitw import ACTION_TYPE_IDS
+from uivlm.episodes.episode import StepNotes
+from uivlm.episodes.rows import NOTE_COLUMNS
 
 
 def find(source: str) -> list[SourcePart]:
@@ -115,4 +118,6 @@ def _load(
     boxes = step.get("boxes"), step.get("box_texts"), step.get("box_ui_types")
     annotations = make_annotations(*boxes, location)
     pixels = find_image(step.get("image"), [folder], location)
-    return make_record(episode_id, step.get("step_id"), length, goal, recorded, pixels, annotations, location)
+    notes = StepNotes(*(check_note(step.get(name), name, location) for name in NOTE_COLUMNS))
+    ids = episode_id, step.get("step_id")
+    return make_record(*ids, length, goal, recorded, pixels, annotations, location, notes)

@@ -21,21 +21,12 @@ from data_prep.source import SourcePart, StepHandle, StepRecord, UnusableStepErr
 from data_prep.split import Split
 from uivlm.actions.action import Action, Swipe, Tap, Type, dual_point
 from uivlm.actions.aitw import DUAL_POINT, KEYS, NO_POINT, STATUSES, TYPE, AitwFields, from_aitw, to_aitw
-from uivlm.episodes.episode import Annotations
+from uivlm.episodes.episode import NO_NOTES, Annotations, StepNotes
 
 EPISODES_PER_PART = 64  # maximum
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # for some other formats Pillow starts a program
-IMAGE_MODES = (
-    "1",
-    "L",
-    "LA",
-    "P",
-    "PA",
-    "RGB",
-    "RGBA",
-    "CMYK",
-    "YCbCr",
-)  # 8 bits or less; 16 bits turn white
+# 8 bits or less: 16 bits turn white
+IMAGE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Reasons that the report counts.
@@ -261,7 +252,7 @@ def read_pixels(source: Path | bytes, location: str) -> NDArray[np.uint8]:
 
 def make_record(
     episode_id: Any, step_id: Any, length: int, goal: Any, recorded: RecordedAction,
-    pixels: NDArray[np.uint8], annotations: Annotations, location: str,
+    pixels: NDArray[np.uint8], annotations: Annotations, location: str, notes: StepNotes = NO_NOTES,
 ) -> StepRecord:  # fmt: skip
     """The record of a step. Fields that the format does not have are 0 or empty."""
     valid_id = id_text(episode_id)
@@ -281,7 +272,13 @@ def make_record(
         annotations=annotations,
         action=action,
         aitw=aitw,
+        notes=notes,
     )
+
+
+def check_note(value: Any, name: str, location: str) -> str | None:
+    """An annotator's text about a step; None where it is missing or blank."""
+    return None if value is None else check_text(value, name, location).strip() or None
 
 
 def _quote(value: Any) -> str:

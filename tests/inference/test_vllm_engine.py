@@ -7,6 +7,7 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +27,10 @@ from uivlm.cli import main
 from uivlm.cli.agents import load_agents
 from uivlm.episodes.episode import History, HistoryError
 from uivlm.inference import vllm_engine
-from uivlm.inference.constrained import ActionConstraint, RequestConstraint
+from uivlm.inference.constrained import ActionConstraint
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint, load_checkpoints_shared_base
+from uivlm.inference.thought import RequestGrammar
 from uivlm.serving.batching import Batcher
 from uivlm.serving.client import RemoteAgent
 from uivlm.serving.server import serve_in_thread
@@ -75,7 +77,7 @@ class StandIn:
         ids, screens = self.spread(prompt)
         said: list[int] = []
         logprobs = []
-        bound = RequestConstraint(self.speech)
+        bound = RequestGrammar(self.speech, wanted.extra_args["max_thought_tokens"])
         while len(said) < wanted.max_tokens:
             await asyncio.sleep(0)
             with torch.inference_mode():
@@ -136,6 +138,21 @@ def test_what_vllm_is_asked_and_what_becomes_of_its_tokens(kind: str, tmp_path: 
     short.max_length = 50
     with pytest.raises(HistoryError, match="the model reads 50"):
         engine.predict_batch(histories())
+
+
+def test_thoughts_come_before_the_action(
+    tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The native engine writes the same lines and actions, and both score the action alone."""
+    monkeypatch.setattr("uivlm.inference.thought.MAX_THOUGHT_TOKENS", 6)
+    plain = load_checkpoint(folders(tmp_path, "Qwen2VL")[0])
+    loaded = replace(plain, prompt_format=replace(plain.prompt_format, thoughts="thought"))
+    engine, own = engine_of(loaded, StandIn(loaded), None), TorchEngine(loaded, constrained=True)
+    agree(engine, own, histories()[:4], 1e-3)
+    for decision in own.predict_batch(histories()[:4]):
+        _, newline, action = decision.text.partition("\n")
+        assert newline
+        assert decision.action == loaded.prompt_format.action_text.parse(action)
 
 
 def test_a_screen_that_vllm_sees_otherwise_is_an_error(tmp_path: Path, stand_in: None) -> None:

@@ -35,7 +35,7 @@ def test_lora_trains_the_language_tower_alone(module: QwenHF, reader: QwenHFProc
         if "lora_" in name:
             torch.nn.init.normal_(value, std=0.1)
     model.train()
-    module.gradient_checkpointing_enable()
+    module.activation_checkpointing_enable()
     module.enable_input_require_grads()
     token_losses(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
     trained = {

@@ -57,7 +57,7 @@ def original(golden_qwen_vl: QwenVL) -> Iterator[QwenVL]:
     for name in ("seq_length", "use_dynamic_ntk", "use_logn_attn", "long_context"):
         setattr(golden_qwen_vl.config, name, told[name])
     golden_qwen_vl.eval().zero_grad(set_to_none=True)
-    golden_qwen_vl.gradient_checkpointing_disable()
+    golden_qwen_vl.activation_checkpointing_disable()
 
 
 def test_the_golden_files_are_whole() -> None:
@@ -167,7 +167,7 @@ def test_left_padding(original: QwenVL) -> None:
 def test_training_loss_and_gradients(original: QwenVL, how: str) -> None:
     original.train()
     if how != "plain":
-        original.gradient_checkpointing_enable({"use_reentrant": how == "reentrant"})
+        original.activation_checkpointing_enable({"use_reentrant": how == "reentrant"})
         original.enable_input_require_grads()  # what training with adapters asks for
     labels = INPUTS["train.labels"]
     pixels = INPUTS["pixel_values"][INPUTS["train.image_index"]]

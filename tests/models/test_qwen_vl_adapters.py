@@ -28,7 +28,7 @@ def adapted(model: QwenVL, targets: str | list[str] = LORA_TARGETS) -> peft.Peft
 
 def test_lora_trains_the_language_model_alone() -> None:
     model = adapted(small_qwen_vl()).train()
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     model.enable_input_require_grads()
     ids, labels, pixels = prompt(model.config)
     token_losses(model(ids, pixels=pixels, labels=labels), labels).sum().backward()

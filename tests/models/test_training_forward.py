@@ -37,7 +37,7 @@ def test_a_frozen_vision_encoder_records_nothing(root: Path, kind: str) -> None:
     pixels = padded_batch(recipe, loaded)["pixels"]
     prepare_for_training(loaded, 0).train()
     module: Any = loaded.model
-    module.gradient_checkpointing_enable({"use_reentrant": False})
+    module.activation_checkpointing_enable({"use_reentrant": False})
     features, kept = saved_bytes(module, pixels)
     assert not any(screen.requires_grad for screen in features)
     assert kept == 0

@@ -116,7 +116,8 @@ def test_a_whole_episode_by_chat_is_the_one_by_act(tmp_path: Path) -> None:
         def act(self, history: History) -> Decision:
             last_actions.append(history.steps[-1].action if history.steps else Press("home"))
             text = self.lines[len(history.steps)]
-            return Decision(ACTION_TEXT.parse(text), text)
+            thought = "next, tap at 1 1\n" if len(history.steps) == 1 else ""
+            return Decision(ACTION_TEXT.parse(text), f"{thought}{text}")
 
     messages = [user("goal", image_part(0))]
     with serve_in_thread({"tiny": Scripted()}) as base:

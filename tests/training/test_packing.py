@@ -160,7 +160,7 @@ def test_packed_gradients_are_those_of_separate_forwards(root: Path, kind: str) 
     whole = torch.cat([value.flatten() for value in alone.values()]).norm()
     for name, value in packed.items():
         assert (value - alone[name]).norm() <= 1e-5 * max(alone[name].norm(), 1e-3 * whole), name
-    module.gradient_checkpointing_enable({"use_reentrant": False})
+    module.activation_checkpointing_enable({"use_reentrant": False})
     again = gradients(rows)
     assert all(torch.equal(again[name], value) for name, value in packed.items())
 

@@ -20,6 +20,7 @@ from uivlm.episodes.rows import (
     DECODED_COLUMNS,
     ELEMENT_COLUMNS,
     FORMAT,
+    READABLE_VERSIONS,
     ROW_GROUP_SIZE,
     VERSION,
     DamagedScreenError,
@@ -114,6 +115,16 @@ class PreparedData:
         refs = tuple(ref for ref in self.refs if ref.split == split and subset in (None, ref.subset))
         return PreparedEpisodes(self.folder, refs[:max_episodes])
 
+    def has_notes(self, column: str) -> bool:
+        """Does any step have text in a column of `StepNotes`?"""
+        for path in dict.fromkeys(self.folder / ref.shard for ref in self.refs):
+            with _open_file(path) as file:
+                if column in file.schema_arrow.names:
+                    values = file.read([column])[column]
+                    if values.null_count < len(values):
+                        return True
+        return False
+
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """The `meta.json` of a folder of prepared data. Raises ValueError for another format or version."""
@@ -127,10 +138,10 @@ def read_meta(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder / META} is not JSON ({error}): prepare the data again") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ValueError(f"{folder / META} does not describe {FORMAT}: {PREPARE}")
-    if meta.get("version") != VERSION:
+    if meta.get("version") not in READABLE_VERSIONS:
         raise ValueError(
-            f"{folder / META}: got version {meta.get('version')}; expected {VERSION}, the prepared data of "
-            "release 0.2 with the columns action_text and element_ui_types. Prepare the data again"
+            f"{folder / META}: got version {meta.get('version')}; expected {VERSION}, or 2 (without notes), "
+            "with the columns action_text and element_ui_types. Prepare the data again"
         )
     return meta
 

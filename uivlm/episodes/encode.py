@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from uivlm.actions.text import ACTION_TYPES, action_type
 from uivlm.episodes.sentence import ScreenPiece, Sentence
 
+TOKEN_TYPES = (*ACTION_TYPES, "thought")  # of trained tokens
 IGNORE = -100  # label of a token without loss, as in torch's cross-entropy
 
 
@@ -66,7 +67,7 @@ class Example:
 
     input_ids: NDArray[np.int64]  # [T]
     labels: NDArray[np.int64]  # [T]: IGNORE or the token's own id
-    action_types: NDArray[np.int64]  # [trained tokens]: index into ACTION_TYPES of the token's action
+    action_types: NDArray[np.int64]  # [trained tokens]: index into TOKEN_TYPES; of an action, its type
     num_visual_tokens: tuple[int, ...]  # S of each screen
     pixels: tuple[NDArray[np.float32], ...] = ()  # [3, h, w] of each screen; empty if not requested
     features: tuple[NDArray[np.float32], ...] = ()  # cached, instead of pixels: [S, vision encoder's width]
@@ -107,8 +108,9 @@ def encode(
             new = [*new, processor.eos_id]
         ids += new
         labels += new if piece.trained else [IGNORE] * len(new)
-        if piece.trained and piece.action is not None:
-            action_types += [ACTION_TYPES.index(action_type(piece.action))] * len(new)
+        if piece.trained:
+            kind = "thought" if piece.action is None else action_type(piece.action)
+            action_types += [TOKEN_TYPES.index(kind)] * len(new)
     return Example(
         np.array(ids, np.int64),
         np.array(labels, np.int64),

@@ -67,11 +67,25 @@ class Screen:
 
 
 @dataclass(frozen=True, slots=True)
+class StepNotes:
+    """What annotators wrote about a recorded step; None where the data has no such text."""
+
+    screen_description: str | None = None  # what the screen shows
+    thought: str | None = None  # why the action comes next
+    instruction: str | None = None  # the action in words: a low-level instruction
+    result: str | None = None  # what the action changes
+
+
+NO_NOTES = StepNotes()
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """The screen seen, then the action done on it."""
 
     screen: Screen
     action: Action
+    notes: StepNotes = NO_NOTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import io
 import json
 import struct
 import zlib
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from uivlm.actions.aitw import AitwFields, from_aitw
-from uivlm.episodes.episode import Annotations, Screen, Step
+from uivlm.episodes.episode import NO_NOTES, Annotations, Screen, Step, StepNotes
 
 FORMAT = "uivlm prepared data"
-VERSION = 2
+VERSION = 3
+READABLE_VERSIONS = (2, 3)  # 2 has no notes
 ROW_GROUP_SIZE = 16  # rows; large groups make random reads many times slower
 JPEG_MAGIC = b"\xff\xd8"
 DECODING_ERRORS = (  # of simplejpeg and Pillow
@@ -52,6 +54,10 @@ STEP_COLUMNS = pa.schema([  # known from one recorded step alone
     ("element_boxes", pa.list_(pa.float32())),  # flat (y, x, height, width), fractions
     ("element_texts", pa.list_(pa.string())),
     ("element_ui_types", pa.list_(pa.string())),
+    ("screen_description", pa.string()),  # the annotators' notes; null where the data has none
+    ("thought", pa.string()),
+    ("instruction", pa.string()),
+    ("result", pa.string()),
     ("device_type", pa.string()),
     ("activity", pa.string()),
     ("android_api_level", pa.int32()),
@@ -61,10 +67,11 @@ EPISODE_COLUMNS = pa.schema(
 )  # of the whole episode: t counts from 0
 SCHEMA = pa.schema([*EPISODE_COLUMNS, *STEP_COLUMNS], {b"huggingface": json.dumps(_FEATURES).encode()})
 
+NOTE_COLUMNS = tuple(field.name for field in fields(StepNotes))
 ELEMENT_COLUMNS = ("element_boxes", "element_texts", "element_ui_types")
 DECODED_COLUMNS = (
     "image", "height", "width", "action_type", "touch_y", "touch_x", "lift_y", "lift_x", "text",
-    *ELEMENT_COLUMNS,
+    *ELEMENT_COLUMNS, *NOTE_COLUMNS,
 )  # fmt: skip
 
 
@@ -79,6 +86,7 @@ def to_row(
     annotations: Annotations,
     image_format: ImageFormat = "jpeg",
     jpeg_quality: int = 90,
+    notes: StepNotes = NO_NOTES,
 ) -> dict[str, Any]:
     """The columns of a step's screen and action. `from_row` returns the step again."""
     action_type, touch, lift, text = aitw
@@ -97,6 +105,7 @@ def to_row(
         "element_boxes": annotations.boxes,
         "element_texts": annotations.texts,
         "element_ui_types": annotations.ui_types,
+        **asdict(notes),
     }
 
 
@@ -111,7 +120,8 @@ def from_row(row: dict[str, Any]) -> Step:
     action = from_aitw(row["action_type"], touch, lift, row["text"])
     size = (row["height"], row["width"], 3)
     pixels = decode_image(row["image"]["bytes"]) if "image" in row else np.broadcast_to(np.uint8(0), size)
-    return Step(Screen(pixels, annotations.elements), action)
+    notes = StepNotes(*(row.get(name) for name in NOTE_COLUMNS))
+    return Step(Screen(pixels, annotations.elements), action, notes)
 
 
 def encode_image(pixels: NDArray[np.uint8], image_format: ImageFormat, jpeg_quality: int = 90) -> bytes:

@@ -2,21 +2,28 @@
 
     goal, screen, action, screen, action, ...            (UI-VLM, section on training: complete trajectories)
 
-A prompt is a training sentence cut before the action. The same code builds both.
+With `thoughts`, a sentence trains one step: a line of text that ends with a newline, then the action. Actions
+have no newline, so the two cannot be confused. Past actions are shown without thoughts, as an agent has them.
+
+A prompt is a training sentence cut before the trained words. The same code builds both.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from uivlm.actions.action import Action
 from uivlm.actions.text import ActionText
 from uivlm.episodes.episode import Episode, History, Screen, Step
 
+Thoughts = Literal["none", "instruction", "thought"]  # the note of a step that is trained before its action
+THOUGHT_END = "\n"
+
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
     text: str
-    trained: bool = False  # does the loss count these tokens?
+    trained: bool = False  # does the loss count these tokens? Those of no action are a thought
     action: Action | None = None  # the action that `text` renders; the model's end token follows it
 
 
@@ -42,6 +49,7 @@ class RenderedStep:
     screen: Screen
     action: Action
     text: str
+    thought: str = ""  # one line without its end; empty if the format has no thoughts, or the step none
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,8 @@ class Window:
     goal: str
     past_actions: tuple[str, ...]  # texts of the actions before `steps`, oldest first
     steps: tuple[RenderedStep, ...]
-    first_trained: int = 0  # index into `steps`: the window before trains the earlier actions
+    first_trained: int = 0  # index into `steps`: windows before train the earlier actions
+    age_origin: int | None = None  # index into `steps`: ages count from there; None: from `first_trained`
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,16 @@ class PromptFormat:
     num_bins: int = 100  # bins of a coordinate
     max_screens: int = 8  # maximum number of screens in a sentence
     max_past_actions: int = 8  # maximum number of earlier actions given as text
+    thoughts: Thoughts = "none"  # trained words before each action
 
     def __post_init__(self) -> None:
         for name, minimum in (("num_bins", 2), ("max_screens", 1), ("max_past_actions", 0)):
             if (value := getattr(self, name)) < minimum:
                 raise ValueError(f"prompt.{name}: got {value}; expected at least {minimum}")
+        if self.thoughts not in get_args(Thoughts):
+            raise ValueError(
+                f"prompt.thoughts: got {self.thoughts!r}; expected one of {', '.join(get_args(Thoughts))}"
+            )
 
     @property
     def action_text(self) -> ActionText:
@@ -89,23 +103,32 @@ class PromptFormat:
         """Windows that train each action of the episode exactly once."""
         steps = self._render(episode.steps)
         for start, t, end in self.spans(len(steps)):
-            yield Window(episode.goal, self._recent(steps[:start]), steps[start:end], t - start)
+            origin = self._first_trained_step(start) - start
+            yield Window(episode.goal, self._recent(steps[:start]), steps[start:end], t - start, origin)
 
     def spans(self, num_steps: int) -> Iterator[tuple[int, int, int]]:
-        """The windows of an episode of `num_steps`: first step shown, first step trained, end (exclusive)."""
+        """The windows of an episode of `num_steps`: first step shown, first step trained, end (exclusive).
+
+        With thoughts, each trains one step: the thoughts of the others must not be seen.
+        """
         t = 0
         while t < num_steps:
             start, end = self.window_start(t), t
             while end < num_steps and self.window_start(end) == start:
                 end += 1
+                if self.thoughts != "none":
+                    break
             yield start, t, end
             t = end
 
     def sentence(self, window: Window) -> Sentence:
         """The training sentence of a window. Every action from `first_trained` on is trained."""
         pieces = self._header(window.goal, window.past_actions)
+        origin = window.first_trained if window.age_origin is None else window.age_origin
         for i, step in enumerate(window.steps):
-            pieces += self._screen_pieces(step.screen, window.first_trained - i)
+            pieces += self._screen_pieces(step.screen, origin - i)
+            if i >= window.first_trained:
+                pieces += self._thought_pieces(step.thought)
             pieces.append(TextPiece(step.text, i >= window.first_trained, step.action))
         return tuple(pieces)
 
@@ -136,7 +159,21 @@ class PromptFormat:
 
     def _render(self, steps: Sequence[Step]) -> tuple[RenderedStep, ...]:
         text = self.action_text
-        return tuple(RenderedStep(step.screen, step.action, text.format(step.action)) for step in steps)
+        return tuple(
+            RenderedStep(step.screen, step.action, text.format(step.action), self._thought(step))
+            for step in steps
+        )
+
+    def _thought(self, step: Step) -> str:
+        """The step's note as one line."""
+        note = None if self.thoughts == "none" else getattr(step.notes, self.thoughts)
+        return " ".join((note or "").split())
+
+    def _thought_pieces(self, thought: str) -> list[TextPiece | ScreenPiece]:
+        """The line, and its end apart: no tokenizer joins them."""
+        if self.thoughts == "none":
+            return []
+        return [*([TextPiece(thought, True)] if thought else []), TextPiece(THOUGHT_END, True)]
 
     def _recent(self, steps: Sequence[RenderedStep]) -> tuple[str, ...]:
         return tuple(step.text for step in steps[max(0, len(steps) - self.max_past_actions) :])

@@ -14,6 +14,7 @@ from uivlm.episodes.encode import Example, Processor, encode
 from uivlm.episodes.episode import History, HistoryError
 from uivlm.episodes.sentence import PromptFormat, Sentence
 from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.thought import thought_length, thought_limit
 
 MAX_NEW_TOKENS = 128  # of one decision; only typed text comes near
 
@@ -27,6 +28,21 @@ class GenerationState:
     probability: float = 1.0  # of all chosen tokens, the end token among them
     type_probability: float = 1.0  # of the tokens that chose the action type
     stop_reason: str | None = None  # None: continues; "": ended; else why the text is not an action
+    max_thought_tokens: int = 0  # 0: the format has no thoughts
+    thought_ids: list[int] = field(default_factory=list)  # what comes before `token_ids`; of no probability
+    thought_ended: bool = False
+
+    @property
+    def is_thinking(self) -> bool:
+        return self.max_thought_tokens > 0 and not self.thought_ended
+
+
+def new_state(num_free_tokens: int, max_new_tokens: int, prompt_format: PromptFormat) -> GenerationState:
+    """The start of a sequence, where the model's context has room for `num_free_tokens`."""
+    if prompt_format.thoughts == "none":
+        return GenerationState(min(max_new_tokens, num_free_tokens))
+    limit = thought_limit(num_free_tokens)
+    return GenerationState(min(max_new_tokens, num_free_tokens - limit), max_thought_tokens=limit)
 
 
 def build_prompt(
@@ -57,6 +73,10 @@ def append_token(
 
     Returns the tokens to run next; none once it has stopped.
     """
+    if state.is_thinking:
+        state.thought_ids.append(token_id)
+        state.thought_ended = thought_length(state.thought_ids, processor) is not None
+        return [token_id]
     if token_id == processor.eos_id:
         _update_probability(state, probability, processor)
         state.stop_reason = ""
@@ -96,10 +116,16 @@ def finish(
     action_text: ActionText,
     constraint: ActionConstraint | None,
 ) -> Decision:
-    """Parse the generated text. Constrained decoding closes a typed text that reached the limit."""
+    """Parse the generated text. Constrained decoding closes a typed text that reached the limit.
+
+    The text of the decision is all that the model wrote; its action and its confidences are of what follows
+    the thought.
+    """
     text, reason = processor.decode(state.token_ids), state.stop_reason
     if reason and constraint is not None:
         closed = constraint.closed_text(state.token_ids)
         text, reason = (text, reason) if closed is None else (closed, "")
     action = InvalidAction(text, reason) if reason else action_text.parse(text)
-    return Decision(action, text, state.probability, state.type_probability)
+    return Decision(
+        action, processor.decode(state.thought_ids) + text, state.probability, state.type_probability
+    )

@@ -18,7 +18,14 @@ from uivlm.actions.decision import Decision
 from uivlm.episodes.episode import History
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.inference.constrained import ActionConstraint
-from uivlm.inference.decoding import MAX_NEW_TOKENS, GenerationState, append_token, build_prompt, finish
+from uivlm.inference.decoding import (
+    MAX_NEW_TOKENS,
+    GenerationState,
+    append_token,
+    build_prompt,
+    finish,
+    new_state,
+)
 from uivlm.inference.load import LoadedCheckpoint
 from uivlm.inference.prefix_cache import (
     MAX_CACHED_SCREENS,
@@ -29,6 +36,7 @@ from uivlm.inference.prefix_cache import (
     PrefixCache,
     screen_key,
 )
+from uivlm.inference.thought import next_thought_token
 from uivlm.inference.top_k import search_top_k
 
 MAX_CACHED_PREFIXES = 2  # by default
@@ -117,14 +125,20 @@ class TorchEngine:
         with self.lock, torch.inference_mode():
             prompt = self._build_prompt(history)
             decoder, logits = self._prefill([prompt])
+            state = self._new_state(prompt)
+            while state.is_thinking:
+                run = self._step([state], logits)
+                logits = decoder.step(run, run, None)
             self._store_prefixes(decoder)
             next_probs = partial(self._next_probs, decoder.cached_prefixes()[0])
             probs = logits[0].float().softmax(-1)
-            max_new_tokens = self._max_new_tokens(prompt)
-            candidates = list(search_top_k(self.constraint, next_probs, probs, k, max_new_tokens))
+            candidates = list(search_top_k(self.constraint, next_probs, probs, k, state.max_new_tokens))
+        thought = processor.decode(state.thought_ids)
         texts = [processor.decode(candidate.token_ids) for candidate in candidates]
         return [
-            Decision(action_text.parse(text), text, candidate.probability, candidate.type_probability)
+            Decision(
+                action_text.parse(text), thought + text, candidate.probability, candidate.type_probability
+            )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
 
@@ -136,13 +150,14 @@ class TorchEngine:
         decoder = BatchDecoder(self.checkpoint.model, self.checkpoint.processor.pad_id, [prefix])
         return decoder.step([token_ids], [token_ids], None)[0].float().softmax(-1)
 
-    def _max_new_tokens(self, prompt: _Prompt) -> int:
-        return min(self.max_new_tokens, self.checkpoint.processor.max_length - len(prompt.token_ids))
+    def _new_state(self, prompt: _Prompt) -> GenerationState:
+        num_free_tokens = self.checkpoint.processor.max_length - len(prompt.token_ids)
+        return new_state(num_free_tokens, self.max_new_tokens, self.checkpoint.prompt_format)
 
     def _generate(self, histories: Sequence[History]) -> list[GenerationState]:
         prompts = [self._build_prompt(history) for history in histories]
         decoder, logits = self._prefill(prompts)
-        states = [GenerationState(self._max_new_tokens(prompt)) for prompt in prompts]
+        states = [self._new_state(prompt) for prompt in prompts]
         while True:
             rows = self._step(states, logits)
             if not any(rows):
@@ -161,6 +176,10 @@ class TorchEngine:
             best = probs.argmax(-1)
         else:
             best = self.constraint.best_tokens([state.token_ids for state in states], probs)
+        for i, state in enumerate(states):
+            if state.is_thinking:
+                limit, processor = state.max_thought_tokens, self.checkpoint.processor
+                best[i] = next_thought_token(state.thought_ids, probs[i], limit, processor)
         chosen = torch.stack([best.double(), probs.gather(1, best[:, None])[:, 0].double()], 1)
         return [
             append_token(state, int(token), probability, self.checkpoint.processor, self.constraint)

@@ -76,7 +76,8 @@ def read_shared_base_recipes(folders: Sequence[Path]) -> list[Recipe]:
 
 
 def _base_key(recipe: Recipe) -> tuple[object, ...]:
-    return replace(recipe.model, lora=None), recipe.prompt, recipe.train.precision
+    model = recipe.without_pretrained_projector().model
+    return replace(model, lora=None), recipe.prompt, recipe.train.precision
 
 
 def _to_checkpoint(loaded: LoadedModel, model: nn.Module, recipe: Recipe, root: Path) -> LoadedCheckpoint:

@@ -23,9 +23,16 @@ from PIL import Image
 
 from uivlm.actions.decision import Decision
 from uivlm.episodes.episode import History
-from uivlm.episodes.sentence import PromptFormat, ScreenPiece
+from uivlm.episodes.sentence import THOUGHT_END, PromptFormat, ScreenPiece
 from uivlm.inference.constrained import ActionConstraint
-from uivlm.inference.decoding import MAX_NEW_TOKENS, GenerationState, append_token, build_prompt, finish
+from uivlm.inference.decoding import (
+    MAX_NEW_TOKENS,
+    GenerationState,
+    append_token,
+    build_prompt,
+    finish,
+    new_state,
+)
 from uivlm.inference.load import read_shared_base_recipes
 from uivlm.models.adapters import FULL_DIR
 from uivlm.models.build import prompt_format
@@ -37,6 +44,7 @@ from uivlm.recipe import QwenHFArgs, Recipe
 SUPPORTED_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values of vLLM's max_lora_rank
 # by name, since vLLM's own processes import it
 LOGITS_PROCESSOR = "uivlm.inference.vllm_logits_processor:ActionLogitsProcessor"
+MAX_THOUGHT_TOKENS = "max_thought_tokens"  # of a request's `extra_args`
 Result = TypeVar("Result")
 CONFIG_KEY = "uivlm"  # of vLLM's additional_config: what the logits processor needs
 
@@ -55,13 +63,16 @@ class VllmEngine:
     def predict_batch(self, histories: Sequence[History]) -> list[Decision]:
         """One decision for each history, in one batch."""
         prompts, lengths = zip(*map(self._build_prompt, histories), strict=True)
-        limits = [min(MAX_NEW_TOKENS, self.processor.max_length - length) for length in lengths]
-        outputs = self._run(self._generate_all(prompts, limits))
+        states = [
+            new_state(self.processor.max_length - length, MAX_NEW_TOKENS, self.prompt_format)
+            for length in lengths
+        ]
+        outputs = self._run(self._generate_all(prompts, states))
         actual = [len(output.prompt_token_ids) for output in outputs]
         if actual != list(lengths):
             raise RuntimeError(f"vLLM read prompts of {actual} tokens; expected {list(lengths)}")
         return [
-            self._to_decision(output.outputs[0], limit) for output, limit in zip(outputs, limits, strict=True)
+            self._to_decision(output.outputs[0], state) for output, state in zip(outputs, states, strict=True)
         ]
 
     def reset_cache(self) -> None:
@@ -70,12 +81,14 @@ class VllmEngine:
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
-    async def _generate_all(self, prompts: Sequence[dict[str, Any]], limits: Sequence[int]) -> list[Any]:
-        return await asyncio.gather(*map(self._generate, prompts, limits))
+    async def _generate_all(
+        self, prompts: Sequence[dict[str, Any]], states: Sequence[GenerationState]
+    ) -> list[Any]:
+        return await asyncio.gather(*map(self._generate, prompts, states))
 
-    async def _generate(self, prompt: dict[str, Any], max_new_tokens: int) -> Any:
+    async def _generate(self, prompt: dict[str, Any], state: GenerationState) -> Any:
         """vLLM's RequestOutput of the whole generated text."""
-        params = _sampling_params(max_new_tokens, self.processor.eos_id)
+        params = _sampling_params(state, self.processor)
         outputs = self.llm.generate(prompt, params, uuid4().hex, lora_request=self.lora_request)
         return [output async for output in outputs][-1]
 
@@ -94,8 +107,8 @@ class VllmEngine:
         ]
         return {"prompt_token_ids": short, "multi_modal_data": {"image": screens}}, len(ids)
 
-    def _to_decision(self, output: Any, max_new_tokens: int) -> Decision:
-        state, num_consumed = GenerationState(max_new_tokens), 0
+    def _to_decision(self, output: Any, state: GenerationState) -> Decision:
+        num_consumed = 0
         for i, token in enumerate(output.token_ids):
             if state.stop_reason is not None:
                 break
@@ -103,9 +116,9 @@ class VllmEngine:
                 continue
             probability = math.exp(output.logprobs[i][token].logprob)
             append_token(state, token, probability, self.processor, self.constraint)
-            num_consumed = len(state.token_ids)
+            num_consumed = len(state.thought_ids) + len(state.token_ids)
         if state.stop_reason is None:
-            state.stop_reason = f"no end within {max_new_tokens} tokens"
+            state.stop_reason = f"no end within {state.max_new_tokens} tokens"
         return finish(state, self.processor, self.prompt_format.action_text, self.constraint)
 
 
@@ -131,6 +144,11 @@ def load_vllm_engines(
             f"--backend vllm: got a {recipe.model.type} checkpoint, {folders[0]}; expected Qwen2-VL or "
             "later. "
             "Use --backend native"
+        )
+    if any(one.model.lora is not None and one.model.lora.vision for one in checkpoints):
+        raise ValueError(
+            "--backend vllm: got adapters on the vision encoder (model.lora.vision); vLLM reads those of the "
+            "language model only. Merge them with `uivlm merge`, or use --backend native"
         )
     base = files.find_or_download(
         folders[0] / FULL_DIR if recipe.model.lora is None else recipe.model.base_model
@@ -214,14 +232,20 @@ def _lora_request(folder: Path, lora_id: int) -> Any:
     return request(folder.resolve().name, lora_id, str(folder.resolve()))
 
 
-def _sampling_params(max_new_tokens: int, eos_id: int) -> Any:
-    """Greedy, with the model's own probability of each token. The end token counts as a new token."""
+def _sampling_params(state: GenerationState, processor: QwenHFProcessor) -> Any:
+    """Greedy, with the model's own probability of each token. The end token counts as a new token.
+
+    `extra_args` tells the logits processor how long a thought may be.
+    """
     vllm = import_module("vllm.sampling_params")
+    limit = state.max_thought_tokens
+    thought = limit + len(processor.encode(THOUGHT_END)) if limit else 0
     return vllm.SamplingParams(
         temperature=0.0,
-        max_tokens=max_new_tokens + 1,
+        max_tokens=thought + state.max_new_tokens + 1,
         logprobs=0,
-        stop_token_ids=[eos_id],
+        stop_token_ids=[processor.eos_id],
         detokenize=False,
         output_kind=vllm.RequestOutputKind.FINAL_ONLY,
+        extra_args={MAX_THOUGHT_TOKENS: limit},
     )

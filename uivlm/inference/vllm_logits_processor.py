@@ -13,8 +13,9 @@ from torch import Tensor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 from uivlm.actions.text import ActionText
-from uivlm.inference.constrained import ActionConstraint, RequestConstraint
-from uivlm.inference.vllm_engine import CONFIG_KEY
+from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.thought import RequestGrammar
+from uivlm.inference.vllm_engine import CONFIG_KEY, MAX_THOUGHT_TOKENS
 from uivlm.models.qwen_hf.files import load_processor
 
 
@@ -31,7 +32,7 @@ class ActionLogitsProcessor(AdapterLogitsProcessor):  # type: ignore[misc]  # vL
 
     def new_req_logits_processor(self, params: Any) -> Callable[[list[int], Tensor], Tensor]:
         """vLLM calls it once for each request."""
-        request = RequestConstraint(self.constraint)
+        request = RequestGrammar(self.constraint, (params.extra_args or {}).get(MAX_THOUGHT_TOKENS, 0))
 
         def mask(token_ids: list[int], logits: Tensor) -> Tensor:
             return logits.masked_fill_(request.forbidden_tokens(token_ids, logits), -torch.inf)

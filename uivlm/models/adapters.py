@@ -1,5 +1,6 @@
-"""LoRA adapters (PEFT) on the language model's linear layers. A bridge's projector is trained whole; all else
-is frozen.
+"""LoRA adapters (PEFT) on linear layers of the language model and, with `lora.vision`, of the vision encoder.
+
+A bridge's projector is trained whole; all else is frozen.
 
 In: a LoadedModel. Out: the same model with adapters, and the files of a checkpoint in PEFT's names.
 """
@@ -23,11 +24,10 @@ from torch.nn import functional
 from uivlm.models.build import build, model_loader
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import is_vision_parameter
-from uivlm.models.pretrained import check_shapes, read_weights, shapes_of
+from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
 from uivlm.recipe import Recipe
 
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
-PROJECTOR_WEIGHTS = "projector.safetensors"
 FULL_DIR = "model"  # folder with all weights, in the format of the base
 ALL_FILES = (ADAPTER_WEIGHTS, ADAPTER_CONFIG, PROJECTOR_WEIGHTS, FULL_DIR)
 
@@ -42,18 +42,19 @@ class LoraMatrix(nn.Linear):
         return functional.linear(x, self.weight.to(x.dtype))
 
 
-def lora_layers(model: nn.Module, pattern: str) -> list[str]:
+def lora_layers(model: nn.Module, pattern: str, vision: bool = False) -> list[str]:
     """Names of the linear layers that match the pattern in full.
 
-    Vision layers, and no match at all, are errors.
+    No match at all is an error, and so are vision layers without `vision`. With it, they may be convolutions
+    of patches.
     """
     names = [name for name, _ in model.named_modules() if re.fullmatch(pattern, name)]
     if not names:
         raise ValueError(f"no module matches the LoRA targets {pattern!r}")
     for name in names:
-        if is_vision_parameter(name):
+        if is_vision_parameter(name) and not vision:
             raise ValueError(f"the LoRA targets {pattern!r} match {name}: the vision encoder stays frozen")
-        if not isinstance(model.get_submodule(name), nn.Linear):
+        if not isinstance(model.get_submodule(name), (nn.Linear, nn.Conv2d) if vision else nn.Linear):
             raise ValueError(f"the LoRA targets {pattern!r} match {name}, which is not a linear layer")
     return names
 
@@ -71,7 +72,7 @@ def _without_layer_index(name: str) -> str:
 def checkpoint_files(recipe: Recipe) -> tuple[str, ...]:
     """Names of the files that `save` writes."""
     if recipe.model.lora is None:
-        return (FULL_DIR,)
+        return (PROJECTOR_WEIGHTS,) if recipe.freeze_language_model else (FULL_DIR,)
     projector = () if model_loader(recipe.model).projector_name is None else (PROJECTOR_WEIGHTS,)
     return (ADAPTER_WEIGHTS, ADAPTER_CONFIG, *projector)
 
@@ -84,13 +85,14 @@ def prepare_for_training(loaded: LoadedModel, seed: int) -> nn.Module:
 def attach_adapters(loaded: LoadedModel, seed: int) -> PeftModel:
     """The model with new adapters, ready to train. Their B is 0: the output is still that of the base."""
     assert loaded.lora is not None, "full fine-tuning has no adapters"
-    lora_layers(loaded.model, loaded.lora_targets)
+    lora_layers(loaded.model, loaded.all_lora_targets, loaded.lora.vision)
     torch.manual_seed(seed)  # the adapters' A is random
     config = LoraConfig(
         r=loaded.lora.r,
         lora_alpha=loaded.lora.alpha,
         lora_dropout=loaded.lora.dropout,
-        target_modules=loaded.lora_targets,
+        use_rslora=loaded.lora.rslora,
+        target_modules=loaded.all_lora_targets,
     )
     return _get_peft_model(loaded, config)
 
@@ -103,7 +105,7 @@ def check_trainable_parameters(model: nn.Module, loaded: LoadedModel) -> None:
     """Assert that exactly the adapters of every target and the projector, if any, are trainable."""
     prefix = "base_model.model"
     base = model.get_submodule(prefix)
-    adapted = [name for name, _ in base.named_modules() if re.fullmatch(loaded.lora_targets, name)]
+    adapted = [name for name, _ in base.named_modules() if re.fullmatch(loaded.all_lora_targets, name)]
     expected = {f"{prefix}.{name}.lora_{half}.default.weight" for name in adapted for half in "AB"}
     if loaded.projector_name is not None:
         projector = base.get_submodule(loaded.projector_name)
@@ -128,19 +130,19 @@ def save_adapters(model: PeftModel, loaded: LoadedModel, base: str, folder: Path
         save_projector(model, loaded, folder)
 
 
-def save_projector(model: PeftModel, loaded: LoadedModel, folder: Path) -> None:
-    weights = _projector(model, loaded).state_dict()
+def save_projector(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
+    weights = projector(model, loaded).state_dict()
     save_file(
         {name: value.detach().cpu().contiguous() for name, value in weights.items()},
         folder / PROJECTOR_WEIGHTS,
     )
 
 
-def load_projector(model: PeftModel, loaded: LoadedModel, folder: Path) -> None:
-    projector = _projector(model, loaded)
+def load_projector(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
+    module = projector(model, loaded)
     weights = read_weights(folder / PROJECTOR_WEIGHTS)
-    check_shapes(folder / PROJECTOR_WEIGHTS, shapes_of(weights), shapes_of(projector.state_dict()))
-    projector.load_state_dict(weights)
+    check_shapes(folder / PROJECTOR_WEIGHTS, shapes_of(weights), shapes_of(module.state_dict()))
+    module.load_state_dict(weights)
 
 
 def load_adapters(loaded: LoadedModel, folder: Path) -> PeftModel:
@@ -179,12 +181,14 @@ def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
         if isinstance(layer, LoraLayer):
             _compute_in_input_dtype(layer)
     if loaded.projector_name is not None:  # float32 like the adapters: steps of 1e-5 vanish in bfloat16
-        _projector(model, loaded).float().requires_grad_(True)
+        projector(model, loaded).float().requires_grad_(True)
     check_trainable_parameters(model, loaded)
     return model
 
 
 def _compute_in_input_dtype(layer: LoraLayer) -> None:
+    if not all(isinstance(part, nn.Linear) for part in (*layer.lora_A.values(), *layer.lora_B.values())):
+        return  # a vision encoder's convolution of patches: one small product, in float32
     layer.cast_input_dtype_enabled = False  # the switch of PEFT's `disable_input_dtype_casting`
     for matrices in (layer.lora_A, layer.lora_B):
         for name, old in matrices.items():
@@ -194,9 +198,12 @@ def _compute_in_input_dtype(layer: LoraLayer) -> None:
             matrices[name] = new
 
 
-def _projector(model: PeftModel, loaded: LoadedModel) -> nn.Module:
+def projector(model: nn.Module, loaded: LoadedModel) -> nn.Module:
+    """The submodule that is trained whole."""
     assert loaded.projector_name is not None
-    return model.base_model.model.get_submodule(loaded.projector_name)  # type: ignore[union-attr]
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    assert isinstance(base, nn.Module)
+    return base.get_submodule(loaded.projector_name)
 
 
 def _json_default(value: Any) -> Any:
@@ -207,6 +214,8 @@ def save(model: nn.Module, loaded: LoadedModel, base: str, folder: Path) -> None
     """Write `checkpoint_files`. `base`: name of the base model, for PEFT's configuration file."""
     if isinstance(model, PeftModel):
         save_adapters(model, loaded, base, folder)
+    elif loaded.freeze_language_model:
+        save_projector(model, loaded, folder)
     else:
         loaded.save_pretrained(model, folder / FULL_DIR)
 
@@ -224,11 +233,16 @@ def load_extra(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
 
 def load(recipe: Recipe, folder: Path) -> tuple[LoadedModel, nn.Module]:
     """The model of a checkpoint in evaluation mode. Adapters are merged, unless the base is quantized."""
-    if recipe.model.lora is None:
+    recipe = recipe.without_pretrained_projector()  # the checkpoint has its own
+    if FULL_DIR in checkpoint_files(recipe):
         full_args = model_loader(recipe.model).saved_args(folder / FULL_DIR)
         loaded = build(replace(recipe, model=full_args))
         return loaded, loaded.model
     loaded = build(recipe)
+    if loaded.freeze_language_model:
+        projector(loaded.model, loaded).float()
+        load_projector(loaded.model, loaded, folder)
+        return loaded, loaded.model.requires_grad_(False).eval()
     if loaded.quantized:
         return _load_unmerged(loaded, folder)
     return loaded, merge_adapters(load_adapters(loaded, folder))
@@ -239,7 +253,7 @@ def load_adapters_shared_base(recipe: Recipe, folders: Sequence[Path]) -> list[t
 
     They share the base's weights. Each has its own projector and adapters, which are not merged.
     """
-    base = build(recipe)
+    base = build(recipe.without_pretrained_projector())
     return [_load_unmerged(replace(base, model=_copy_sharing_weights(base)), folder) for folder in folders]
 
 
@@ -262,5 +276,7 @@ def _unfreeze(loaded: LoadedModel) -> nn.Module:
     loaded.model.requires_grad_(False)
     for name, value in loaded.model.named_parameters():
         value.requires_grad_(re.fullmatch(loaded.trainable_pattern, name) is not None)
+    if loaded.freeze_language_model:  # float32, as beside adapters
+        projector(loaded.model, loaded).float()
     assert trainable_parameter_names(loaded.model), f"no parameter matches {loaded.trainable_pattern}"
     return loaded.model

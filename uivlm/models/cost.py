@@ -5,6 +5,7 @@ FLOPs. What a library allocates in addition is not included, except CUDA_RUNTIME
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import groupby
@@ -78,6 +79,7 @@ class ModelShape:
     num_layers: int
     patch_area: int  # pixels that the vision encoder takes as one
     vision_hidden_size: int
+    trained_vision_layers: int = 0  # blocks of the vision encoder that the gradient passes; 0: it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ def prepare_and_measure(loaded: LoadedModel, seed: int) -> tuple[nn.Module, Mode
         num_layers=int(text.num_hidden_layers),
         patch_area=patch,
         vision_hidden_size=kernel.out_channels,
+        trained_vision_layers=_vision_layers(module) if loaded.lora and loaded.lora.vision else 0,
     )
 
 
@@ -190,7 +193,7 @@ def estimate_memory(
     frozen = shape.num_parameters * size
     if recipe.quantize is not None:
         frozen -= shape.linear_parameters * (size - BYTES_PER_QUANTIZED_WEIGHT[recipe.quantize])  # type: ignore[assignment]
-    adapters = recipe.model.lora is not None
+    adapters = recipe.model.lora is not None or recipe.freeze_language_model
     low = (not adapters and size == 2) or (zero_stage > 0 and size == 2)
     weight, gradient, moments = (2, 2, 12) if low else (4, 4, 8)
     weights = frozen + (shape.num_trainable * weight if adapters else 0)
@@ -232,6 +235,10 @@ def _activations(
     )
     logits = sum(row.num_trained_tokens for row in rows) * shape.vocab_size * (size + 8)
     vision = sum(row.num_patches for row in rows) * shape.vision_hidden_size * 10 * size
+    if shape.trained_vision_layers:
+        vision *= 1 if activation_checkpointing else shape.trained_vision_layers
+        patches = sum(row.num_patches for row in rows)
+        vision += patches * shape.vision_hidden_size * size * shape.trained_vision_layers
     return blocks + logits + vision
 
 
@@ -247,7 +254,8 @@ def hardware_flops(shape: ModelShape, row: SentenceSize, activation_checkpointin
         2 * row.num_tokens**2 * shape.hidden_size * shape.num_layers * (passes + 1)
     )  # causal: half of all pairs
     head = 4 * row.num_trained_tokens * shape.vocab_size * shape.hidden_size
-    return float(linear + attention + head + 2 * shape.vision_parameters * row.num_patches)
+    vision = 2 * shape.vision_parameters * row.num_patches * (passes if shape.trained_vision_layers else 1)
+    return float(linear + attention + head + vision)
 
 
 def model_flops(shape: ModelShape, tokens: Sequence[int], num_trained_tokens: int, num_pixels: int) -> float:
@@ -258,6 +266,12 @@ def model_flops(shape: ModelShape, tokens: Sequence[int], num_trained_tokens: in
     rows = [SentenceSize(count, 0, 0, 0, 0) for count in tokens]
     rows.append(SentenceSize(0, num_trained_tokens, 0, num_pixels // shape.patch_area, 0))
     return sum(hardware_flops(shape, row, activation_checkpointing=False) for row in rows)
+
+
+def _vision_layers(module: nn.Module) -> int:
+    """Blocks of the vision encoder."""
+    names = (name for name, _ in module.named_parameters() if is_vision_parameter(name))
+    return 1 + max(int(match[1]) for name in names if (match := re.search(r"\.(\d+)\.", name)))
 
 
 def _linear(module: nn.Module, name: str) -> nn.Linear:

@@ -2,8 +2,8 @@
 
 In: a recipe and a folder in PEFT's layout (`adapter_config.json`, `adapter_model.safetensors` or `.bin`) with
 the module names of the model's original. Out: the recipe with the adapters' rank, and the model with them. A
-layer that the recipe adapts but the folder does not gets adapters that change nothing. Anything else that
-does not fit is an error.
+layer that the recipe adapts but the folder does not gets adapters that change nothing. Adapters on vision
+layers, as SeeClick's, turn `model.lora.vision` on. Anything else that does not fit is an error.
 """
 
 import json
@@ -21,6 +21,7 @@ from uivlm.models import adapters
 from uivlm.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from uivlm.models.build import build
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.multimodal import is_vision_parameter
 from uivlm.models.pretrained import check_shapes, first_line, read_shapes
 
 WEIGHT_FILES = (ADAPTER_WEIGHTS, "adapter_model.bin")  # the first that exists counts
@@ -28,7 +29,6 @@ WEIGHT_FILES = (ADAPTER_WEIGHTS, "adapter_model.bin")  # the first that exists c
 PLAIN_LORA_VALUES = {
     "peft_type": ("LORA",),
     "bias": ("none",),
-    "use_rslora": (False,),
     "use_dora": (False,),
     "rank_pattern": ({},),
     "alpha_pattern": ({},),
@@ -45,24 +45,29 @@ def import_adapters(recipe: recipes.Recipe, folder: Path) -> tuple[recipes.Recip
             f"{' or '.join(WEIGHT_FILES)}"
         )
     args: Any = recipe.model
-    recipe = replace(recipe, model=replace(args, lora=_read_lora_args(folder / ADAPTER_CONFIG)))
+    actual = read_shapes(file)
+    lora = _read_lora_args(folder / ADAPTER_CONFIG, any(map(is_vision_parameter, actual)))
+    recipe = replace(recipe, model=replace(args, lora=lora))
     loaded = build(recipe)
     model = adapters.prepare_for_training(loaded, recipe.train.seed)
     assert isinstance(model, PeftModel)
     own = get_peft_model_state_dict(model, save_embedding_layers=False)
-    actual = read_shapes(file)
     expected = {name: tuple(own[name].shape) for name in own if name in actual}
     check_shapes(file, actual, expected)
     set_peft_model_state_dict(model, own | _read_weights(file))
     return recipe, loaded, model
 
 
-def _read_lora_args(file: Path) -> recipes.LoraArgs:
-    """Rank, alpha and dropout; ValueError where the adapters are more than LoRA."""
+def _read_lora_args(file: Path, vision: bool) -> recipes.LoraArgs:
+    """Rank, alpha, dropout and scaling; ValueError where the adapters are more than LoRA."""
     try:
         payload = json.loads(file.read_text("utf-8"))
         args = recipes.LoraArgs(
-            int(payload["r"]), int(payload["lora_alpha"]), float(payload.get("lora_dropout") or 0.0)
+            int(payload["r"]),
+            int(payload["lora_alpha"]),
+            float(payload.get("lora_dropout") or 0.0),
+            bool(payload.get("use_rslora")),
+            vision,
         )
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{file} does not describe LoRA adapters ({first_line(error)})") from error

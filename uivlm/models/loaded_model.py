@@ -20,8 +20,8 @@ from uivlm.recipe import LoraArgs, ModelArgs
 class LoadedModel:
     """A model without adapters.
 
-    `model` has two methods. `get_image_features(pixels)` is the frozen part of reading screens: [N, 3, h, w]
-    -> [N, S, width]. `forward` takes `input_ids` [B, T]; `pixels`, or `features` in their place;
+    `model` has two methods. `get_image_features(pixels)` reads screens, frozen unless `lora.vision`:
+    [N, 3, h, w] -> [N, S, width]. `forward` takes `input_ids` [B, T]; `pixels`, or `features` in their place;
     `attention_mask` bool [B, T]; `labels` [B, T], which restrict the logits to those that predict a trained
     token; `lengths`, of sentences packed into one row; `position_ids` [B, T], where padding lies between
     tokens.
@@ -29,15 +29,26 @@ class LoadedModel:
 
     model: nn.Module
     processor: Processor
-    lora: LoraArgs | None  # None: full fine-tuning
-    lora_targets: str  # regex of the linear layers that carry adapters
+    lora: LoraArgs | None  # None: full fine-tuning, or of the projector alone
+    lora_targets: str  # regex of the language model's linear layers that carry adapters
     save_pretrained: Callable[
         [nn.Module, Path], None
     ]  # writes all weights as a base of the model's own format
     projector_name: str | None = None  # submodule that is trained whole next to the adapters
     trainable_pattern: str | None = None  # regex of the parameters that full fine-tuning trains
     quantized: bool = False  # adapters are then not merged: rounding again would lose what they learned
+    freeze_language_model: bool = False  # without adapters: train the projector alone
+    vision_lora_targets: str | None = None  # the same of the vision encoder; `lora.vision` adds them
     supports_prefix_cache: bool = True  # do keys and values of a prefix stay valid when the prompt grows?
+
+    @property
+    def all_lora_targets(self) -> str:
+        """The regex of every layer that carries adapters in this run."""
+        if self.lora is None or not self.lora.vision:
+            return self.lora_targets
+        if self.vision_lora_targets is None:
+            raise ValueError("model.lora.vision: got true; this model has no vision layers for adapters")
+        return f"(?:{self.lora_targets})|(?:{self.vision_lora_targets})"
 
 
 class ModelLoader(Protocol):

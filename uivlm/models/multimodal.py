@@ -3,6 +3,7 @@
 Shapes: B rows, T tokens, S visual tokens of a screen, V visual tokens of all screens, D width.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -113,6 +114,17 @@ def mask_for_training(attention_mask_BT: Tensor | None, labels_BT: Tensor | None
     present = attention_mask_BT.bool()
     is_padded_right = (present[:, 1:] <= present[:, :-1]).all()
     return None if is_padded_right else attention_mask_BT
+
+
+def lora_pattern(model: nn.Module, prefix: str, inside: str = "") -> str:
+    """A regex of the linear layers below `prefix` whose names contain the regex `inside`; any layer index."""
+    names = (name for name, part in model.named_modules() if isinstance(part, nn.Linear))
+    found = {
+        re.sub(r"\.\d+\.", ".0.", name)
+        for name in names
+        if name.startswith(f"{prefix}.") and re.search(inside, name)
+    }
+    return "|".join(re.escape(name).replace(r"\.0\.", r"\.\d+\.") for name in sorted(found))
 
 
 def needs_dummy_vision_pass(module: nn.Module) -> bool:

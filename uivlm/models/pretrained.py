@@ -121,6 +121,7 @@ def load_pretrained(
     return model
 
 
+PROJECTOR_WEIGHTS = "projector.safetensors"  # a bridge's trained projection, in a checkpoint
 Shapes = dict[str, tuple[int, ...]]
 
 

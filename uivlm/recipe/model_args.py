@@ -11,11 +11,13 @@ Quantization = Literal["nf4", "int8", None]  # of the frozen language model (bit
 
 @dataclass(frozen=True, slots=True)
 class LoraArgs:
-    """Low-rank adapters on the language model's linear layers (Hu et al. 2021)."""
+    """Low-rank adapters on the language model's linear layers (Hu et al. 2021). Names are PEFT's."""
 
     r: int = 64
     alpha: int = 16
     dropout: float = 0.05
+    rslora: bool = False  # scale by alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
+    vision: bool = False  # also on the linear layers of the vision encoder and of its merger or resampler
 
     def __post_init__(self) -> None:
         at_least("model.lora.r", self.r, 1)
@@ -42,11 +44,21 @@ class LlamaPartsArgs:
     quantize: Quantization = None
     visual_tokens: VisualTokens = "grid"  # one mean; means of cells; every patch; patches that show something
     grid_size: int = 8  # rows and columns of visual tokens
+    freeze_language_model: bool = (
+        False  # with lora null: train the projection alone, a new bridge's first stage
+    )
+    projector: str | None = None  # checkpoint whose projection is the start; None: a new one
     type: Literal["llama_parts"] = "llama_parts"
 
     def __post_init__(self) -> None:
         at_least("model.grid_size", self.grid_size, 1)
-        _check_quantize(self.quantize, self.lora)
+        require(
+            self.lora is None or not self.freeze_language_model,
+            "model.freeze_language_model trains the projection alone, but model.lora adapts the language "
+            "model: set model.lora to null, or model.freeze_language_model to false",
+        )
+        if not self.freeze_language_model:
+            _check_quantize(self.quantize, self.lora)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter, with_config
 
 from uivlm.actions.schema import STRICT, SchemaError, from_json
 from uivlm.recipe.checks import RecipeError, require
-from uivlm.recipe.model_args import ModelArgs, Quantization, QwenHFArgs
+from uivlm.recipe.model_args import LlamaPartsArgs, LlamaVitArgs, ModelArgs, Quantization, QwenHFArgs
 from uivlm.recipe.train_args import DataArgs, DistributedArgs, OptimArgs, PromptArgs, TrainArgs
 
 
@@ -27,6 +27,16 @@ class Recipe:
     def quantize(self) -> Quantization:
         """Quantization of the frozen language model; None: as published."""
         return getattr(self.model, "quantize", None)
+
+    @property
+    def freeze_language_model(self) -> bool:
+        """Is the projector trained alone?"""
+        return getattr(self.model, "freeze_language_model", False)
+
+    def without_pretrained_projector(self) -> "Recipe":
+        if not isinstance(self.model, LlamaPartsArgs):
+            return self
+        return dataclasses.replace(self, model=dataclasses.replace(self.model, projector=None))
 
     def without_quantization(self) -> "Recipe":
         model: Any = self.model
@@ -51,7 +61,23 @@ class Recipe:
             "train.cache_vision_features caches each screen at one size, but model.max_visual_tokens_by_age "
             "shrinks screens as they age: set train.cache_vision_features to false",
         )
-        if self.model.lora is None:
+        lora = self.model.lora
+        require(
+            not (lora is not None and lora.vision and train.cache_vision_features),
+            "train.cache_vision_features needs a frozen vision encoder, but model.lora.vision trains it: "
+            "set one of them to false",
+        )
+        require(
+            self.optim.projector_lr is None or isinstance(self.model, LlamaVitArgs | LlamaPartsArgs),
+            f"optim.projector_lr is {self.optim.projector_lr}, but a {self.model.type} model has no "
+            "projection that is trained whole: set it to null",
+        )
+        require(
+            zero_stage < 3 or not self.freeze_language_model,
+            "distributed.zero_stage is 3, but model.freeze_language_model trains few weights: set "
+            "distributed.zero_stage to 2 or less",
+        )
+        if self.model.lora is None and not self.freeze_language_model:
             _check_full(train, zero_stage)
 
 

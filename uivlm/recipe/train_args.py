@@ -15,6 +15,8 @@ class PromptArgs:
     num_bins: int = 100  # equal bins of each axis
     max_screens: int = 8  # in one sentence
     max_past_actions: int = 8  # older actions given as text
+    # recorded words that are trained before each action: a low-level instruction, or a thought
+    thoughts: Literal["none", "instruction", "thought"] = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,13 @@ class OptimArgs:
     adam_beta2: float = 0.95
     max_grad_norm: float = 1.0
     warmup_fraction: float = 0.01  # of all optimizer steps
+    projector_lr: float | None = None  # peak learning rate of a bridge's projection; None: `lr`
 
     def __post_init__(self) -> None:
         above_zero("optim.lr", self.lr)
         above_zero("optim.max_grad_norm", self.max_grad_norm)
+        if self.projector_lr is not None:
+            above_zero("optim.projector_lr", self.projector_lr)
 
 
 @dataclass(frozen=True, slots=True)

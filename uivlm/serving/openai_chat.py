@@ -225,7 +225,8 @@ def _read_assistant(
     text = "".join(part.text for part in parts if isinstance(part, TextPart))
     if state.screen is None:
         raise SchemaError(f"{location}: action without a screen before it")
-    action = state.action_text.parse(text.strip("\n"))
+    # an answer may begin with a thought, and an action is one line
+    action = state.action_text.parse(text.strip("\n").rpartition("\n")[2])
     if isinstance(action, InvalidAction):
         raise SchemaError(f"{location}.content: got {text[:80]!r}; expected an action ({action.reason})")
     if len(state.steps) >= MAX_STEPS:

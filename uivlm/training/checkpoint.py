@@ -70,7 +70,7 @@ def _card(
 ) -> dict[str, Any]:
     sizes = {name: value.numel() for name, value in model.named_parameters() if value.requires_grad}
     in_adapters = sum(size for name, size in sizes.items() if ".lora_" in name)
-    others = "weights" if loaded.lora is None else "projection"
+    others = "weights" if loaded.lora is None and not loaded.freeze_language_model else "projection"
     trainable = {"adapters": in_adapters, others: sum(sizes.values()) - in_adapters}
     return {
         "name": recipe.name,

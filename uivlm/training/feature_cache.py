@@ -32,6 +32,11 @@ from uivlm.training.mixture import ConcatEpisodes
 
 SCREENS_PER_FORWARD = 64  # batch size of the vision encoder
 PREFETCH_FACTOR = 8  # episodes that each worker reads in advance
+AFTER_FEATURES = (
+    "lora",
+    "projector",
+    "freeze_language_model",
+)  # model settings that features do not depend on
 VERSION = 2  # raised when screens become pixels in another way
 FOLDER, FEATURES_FILE, TOKENS_FILE, METADATA_FILE = "features", "features.bin", "tokens.npz", "metadata.json"
 _EpisodeScreens = list[
@@ -114,7 +119,7 @@ def _cache_metadata(model: nn.Module, recipe: recipes.Recipe, episodes: ConcatEp
             weights.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     metadata = {
         "version": VERSION,
-        "model": {name: value for name, value in asdict(recipe.model).items() if name != "lora"},
+        "model": {name: value for name, value in asdict(recipe.model).items() if name not in AFTER_FEATURES},
         "weights": weights.hexdigest(),
         "data": episodes.fingerprints,
     }

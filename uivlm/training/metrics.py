@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from uivlm.actions.text import ACTION_TYPES
+from uivlm.episodes.encode import TOKEN_TYPES
 
 MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
 NUM_TRIALS = 5
@@ -58,8 +58,8 @@ class Meter:
         self._reset()
 
     def _reset(self) -> None:
-        self.loss_sums = torch.zeros(len(ACTION_TYPES), dtype=torch.float64)
-        self.num_trained_tokens = torch.zeros(len(ACTION_TYPES), dtype=torch.float64)
+        self.loss_sums = torch.zeros(len(TOKEN_TYPES), dtype=torch.float64)
+        self.num_trained_tokens = torch.zeros(len(TOKEN_TYPES), dtype=torch.float64)
         self.counts = torch.zeros(4, dtype=torch.float64)  # StepCounts
         self.wait_seconds, self.started = 0.0, time.perf_counter()
 
@@ -71,30 +71,32 @@ class Meter:
         """Add one forward pass: losses and action types [trained tokens], in the same order."""
         losses, action_types = losses.detach().double().cpu(), action_types.cpu()
         self.loss_sums.index_add_(0, action_types, losses)
-        self.num_trained_tokens += torch.bincount(action_types, minlength=len(ACTION_TYPES))
+        self.num_trained_tokens += torch.bincount(action_types, minlength=len(TOKEN_TYPES))
         self.counts += torch.tensor(astuple(counts), dtype=torch.float64)
 
     def flush(self) -> dict[str, float]:
         """Return the metrics accumulated since the last call, and reset them.
 
-        `loss_TYPE`: mean loss per token (nats) of one action type. `loss_macro`: macro average over action
-        types. `tflops`: model operations per second, without recomputation. `mfu`: their share of the peak.
+        `loss_TYPE`: mean loss per token (nats) of one action type; `loss_thought`: of thoughts. `loss_macro`:
+        macro average over action types. `tflops`: model operations per second, without recomputation. `mfu`:
+        their share of the peak.
         `data_loading_fraction`: share of the time in which this process waited for a batch. `peak_memory_gb`:
         highest memory of this process so far, of the GPU if there is one.
         """
         seconds = time.perf_counter() - self.started
         loss_sums, num_tokens, counts = self.all_reduce(
             torch.cat([self.loss_sums, self.num_trained_tokens, self.counts])
-        ).split([len(ACTION_TYPES), len(ACTION_TYPES), len(self.counts)])
+        ).split([len(TOKEN_TYPES), len(TOKEN_TYPES), len(self.counts)])
         losses = {
             f"loss_{name.replace(' ', '_')}": float(loss_sum / count)
-            for name, loss_sum, count in zip(ACTION_TYPES, loss_sums, num_tokens, strict=True)
+            for name, loss_sum, count in zip(TOKEN_TYPES, loss_sums, num_tokens, strict=True)
             if count
         }
+        of_actions = [loss for name, loss in losses.items() if name != "loss_thought"]
         tokens, screens, episodes, flops = (counts / seconds).tolist()
         metrics = {
             **losses,
-            "loss_macro": sum(losses.values()) / max(1, len(losses)),
+            "loss_macro": sum(of_actions) / max(1, len(of_actions)),
             "tokens_per_second": tokens,
             "screens_per_second": screens,
             "episodes_per_second": episodes,

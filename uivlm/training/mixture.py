@@ -59,7 +59,15 @@ def open_datasets(recipe: recipes.Recipe) -> list[DataSource]:
     """The recipe's main dataset, then its extra ones. ValueError if the bins differ or a split is empty."""
     data = recipe.data
     main = recipes.ExtraDataset(data.path, 1.0, data.split, data.max_episodes)
-    return [_open_dataset(config, recipe.prompt.num_bins) for config in (main, *data.extra)]
+    sources = [_open_dataset(config, recipe.prompt.num_bins) for config in (main, *data.extra)]
+    thoughts = recipe.prompt.thoughts
+    for source in sources if thoughts != "none" else ():
+        if not source.prepared.has_notes(thoughts):
+            raise ValueError(
+                f"prompt.thoughts: got {thoughts!r}, but no step in {source.config.path} has such text. "
+                "Set it to 'none', or prepare data that has it (AITZ, AndroidControl)"
+            )
+    return sources
 
 
 def _open_dataset(config: recipes.ExtraDataset, num_bins: int) -> DataSource:

@@ -154,7 +154,7 @@ def _make_state_dir(state_dir: Path, recipe: recipes.Recipe) -> None:
 def print_lora_targets(loaded: LoadedModel, console: Console | None = None) -> None:
     """Print which layers have adapters."""
     if loaded.lora is not None:
-        layers = summarize_layers(lora_layers(loaded.model, loaded.lora_targets))
+        layers = summarize_layers(lora_layers(loaded.model, loaded.all_lora_targets, loaded.lora.vision))
         (console or Console()).print(Text(f"adapters of rank {loaded.lora.r} on\n{layers}", "dim"))
 
 

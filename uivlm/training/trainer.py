@@ -60,6 +60,24 @@ class SentenceTrainer(Trainer):
     eval_loader: DataLoader[EvalBatch]  # of this process's share of the validation rows
     meter: Meter
     shape: ModelShape  # of the model, to count what a step computes
+    loaded: LoadedModel
+    projector_lr: float | None = None  # None: as all else
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """With `projector_lr`, the projector's parameters are in groups of their own."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if self.projector_lr is not None:
+            assert isinstance(self.model, nn.Module)
+            split_projector_groups(optimizer, adapters.projector(self.model, self.loaded), self.projector_lr)
+        return optimizer
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Without the frozen weights, which are many gigabytes, if the projector is trained alone."""
+        if self.loaded.freeze_language_model:
+            assert isinstance(self.model, nn.Module)
+            names = adapters.trainable_parameter_names(self.model)
+            state_dict = {name: self.model.state_dict()[name] for name in names}
+        super()._save(output_dir, state_dict)
 
     def compute_loss(
         self,
@@ -127,6 +145,20 @@ class SentenceTrainer(Trainer):
         return self.sampler
 
 
+def split_projector_groups(
+    optimizer: torch.optim.Optimizer, projector: nn.Module, learning_rate: float
+) -> None:
+    """Move the projector's parameters into groups with their own learning rate. Weight decay stays."""
+    own = {id(value) for value in projector.parameters()}
+    groups = []
+    for group in optimizer.param_groups:
+        inside = [value for value in group["params"] if id(value) in own]
+        outside = [value for value in group["params"] if id(value) not in own]
+        groups += [{**group, "params": outside}, {**group, "params": inside, "lr": learning_rate}]
+    # DeepSpeed takes no empty groups
+    optimizer.param_groups[:] = [group for group in groups if group["params"]]
+
+
 def make_trainer(
     recipe: recipes.Recipe,
     loaded: LoadedModel,
@@ -160,7 +192,7 @@ def make_trainer(
         callbacks=[ProgressLogger(state_dir, lambda folder: adapters.save_extra(model, loaded, folder))],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.shape = shape
+    trainer.shape, trainer.loaded, trainer.projector_lr = shape, loaded, recipe.optim.projector_lr
     peak_flops = measure_peak_flops(args.device, DTYPES[train.precision])
     trainer.meter = Meter(trainer.all_reduce, float(trainer.all_reduce(torch.tensor(peak_flops))))
     if train.early_stopping_patience is not None:

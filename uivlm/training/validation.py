@@ -2,7 +2,8 @@
 
 In: the model and windows of those episodes. Out: metrics by action type. Within an action, too, each token is
 predicted from the recorded tokens before it, so one forward pass scores all actions of a sentence. A model
-that generates freely (`uivlm eval`) can differ after its first wrong token.
+that generates freely (`uivlm eval`) can differ after its first wrong token. Thoughts have a loss of their
+own. An action is scored after the recorded thought, so its score is higher than after the model's own.
 """
 
 import logging
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from uivlm.actions.action import Action, InvalidAction
 from uivlm.actions.matching import matches
 from uivlm.actions.text import ACTION_TYPES, ActionText, action_type
-from uivlm.episodes.encode import IGNORE, Example, Processor
+from uivlm.episodes.encode import IGNORE, TOKEN_TYPES, Example, Processor
 from uivlm.episodes.episode import boxes_of
 from uivlm.episodes.rows import DamagedScreenError
 from uivlm.models.multimodal import token_losses
@@ -38,7 +39,8 @@ class GoldAction:
 
 
 EvalRow = tuple[Example, list[GoldAction]]
-EvalBatch = tuple[dict[str, Any], list[GoldAction]]  # arguments of the model; the trained actions in order
+# arguments of the model; the trained actions in order; of each trained token: is it of an action?
+EvalBatch = tuple[dict[str, Any], list[GoldAction], Tensor]
 
 
 class EvalDataset(Dataset[EvalRow | None]):
@@ -63,9 +65,10 @@ class EvalCollator:
 
     def __call__(self, read: list[EvalRow | None]) -> EvalBatch:
         rows = [row for row in read if row is not None]
-        batch = self.collate([example for example, _ in rows])
+        batch: dict[str, Any] = self.collate([example for example, _ in rows])
         inputs = {name: value for name, value in batch.items() if name not in LOG_ONLY_KEYS}
-        return inputs, [gold for _, golds in rows for gold in golds]
+        in_action = batch["action_types"] != TOKEN_TYPES.index("thought")
+        return inputs, [gold for _, golds in rows for gold in golds], in_action
 
 
 def make_eval_loader(
@@ -94,31 +97,34 @@ def validate(
     """Metrics of the whole dataset; each process scores its share, and `all_reduce` sums over processes.
 
     `eval_partial_match`: share of right steps. `eval_partial_match_TYPE`: the same for one action type.
-    `eval_loss`: nats per trained token. Sentences with a damaged screen are left out.
+    `eval_loss`: nats per trained token of actions; `eval_loss_thought`: of thoughts. Sentences with a damaged
+    screen are left out.
     """
     assert isinstance(loader.dataset, EvalDataset)
     processor = loader.dataset.windows.processor
     action_text = loader.dataset.windows.prompt_format.action_text
     num_correct = torch.zeros(len(ACTION_TYPES), dtype=torch.float64)
-    num_steps, loss = torch.zeros_like(num_correct), torch.zeros(2, dtype=torch.float64)
+    num_steps, loss = torch.zeros_like(num_correct), torch.zeros(4, dtype=torch.float64)
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    for inputs, golds in loader:
+    for inputs, golds, in_action in loader:
         inputs = send_to_device(inputs, device)
         outputs = model(**inputs)
         losses = token_losses(outputs, inputs["labels"])
-        loss += torch.tensor([float(losses.double().sum()), len(losses)])
-        for token_ids, gold in zip(_split(outputs, inputs["labels"], processor), golds, strict=True):
+        loss += _loss_sums(losses, in_action)
+        split = _split(outputs, inputs["labels"], in_action, processor)
+        for token_ids, gold in zip(split, golds, strict=True):
             i = ACTION_TYPES.index(action_type(gold.action))
             num_steps[i] += 1
             num_correct[i] += _is_correct(token_ids, gold, action_text, processor)
     model.train(was_training)
     num_correct, num_steps, loss = all_reduce(torch.cat([num_correct, num_steps, loss])).split(
-        [len(ACTION_TYPES), len(ACTION_TYPES), 2]
+        [len(ACTION_TYPES), len(ACTION_TYPES), 4]
     )
     return {
         "eval_partial_match": float(num_correct.sum() / num_steps.sum()),
         "eval_loss": float(loss[0] / loss[1]),
+        **({"eval_loss_thought": float(loss[2] / loss[3])} if loss[3] else {}),
         **{
             f"eval_partial_match_{name.replace(' ', '_')}": float(correct / steps)
             for name, correct, steps in zip(ACTION_TYPES, num_correct, num_steps, strict=True)
@@ -127,10 +133,18 @@ def validate(
     }
 
 
-def _split(outputs: Any, labels_BT: Tensor, processor: Processor) -> list[list[int]]:
-    """The predicted ids of each trained action, row by row."""
-    predicted = outputs.logits.argmax(-1).tolist()
-    ends = (labels_BT[labels_BT != IGNORE] == processor.eos_id).nonzero().flatten() + 1
+def _loss_sums(losses: Tensor, in_action: Tensor) -> Tensor:
+    """Nats and tokens of actions, then of thoughts: float64 [4]."""
+    losses = losses.double().cpu()
+    parts = losses[in_action], losses[~in_action]
+    return torch.tensor([number for part in parts for number in (float(part.sum()), len(part))]).double()
+
+
+def _split(outputs: Any, labels_BT: Tensor, in_action: Tensor, processor: Processor) -> list[list[int]]:
+    """The predicted ids of each trained action, row by row, without those of thoughts."""
+    predicted = outputs.logits.argmax(-1).cpu()[in_action].tolist()
+    trained = labels_BT[labels_BT != IGNORE].cpu()[in_action]
+    ends = (trained == processor.eos_id).nonzero().flatten() + 1
     return [predicted[start:end] for start, end in pairwise([0, *ends.tolist()])]
 
 

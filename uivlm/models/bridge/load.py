@@ -10,8 +10,17 @@ from torch import nn
 
 from uivlm.models.bridge.files import load_base, save_base
 from uivlm.models.bridge.from_pretrained import from_config_parts, from_pretrained_parts
-from uivlm.models.bridge.model import LORA_TARGETS, TINY_BASE, TRAINABLE_PATTERN, BridgeProcessor, LlamaVit
+from uivlm.models.bridge.model import (
+    LORA_TARGETS,
+    PROJECTION_PATTERN,
+    TINY_BASE,
+    TRAINABLE_PATTERN,
+    BridgeProcessor,
+    LlamaVit,
+)
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.multimodal import lora_pattern
+from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
 from uivlm.models.quantize import quantization_options
 from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs
 
@@ -43,12 +52,29 @@ class LlamaPartsLoader:
             if init_device
             else from_pretrained_parts(*parts, seed, **quantization_options(args.quantize, dtype))
         )
+        if args.projector is not None and init_device is None:
+            _load_projection(model, Path(args.projector))
         loaded = _to_loaded(model, tokenizer, args.lora)
+        if args.freeze_language_model:
+            loaded = replace(loaded, freeze_language_model=True, trainable_pattern=PROJECTION_PATTERN)
         return replace(loaded, quantized=args.quantize is not None)
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
         """Once saved, the two parts are one folder."""
         return LlamaVitArgs(str(folder), self.args.lora)
+
+
+def _load_projection(model: LlamaVit, checkpoint: Path) -> None:
+    """The projection of an earlier stage, in float32 as that stage trained it."""
+    file = checkpoint / PROJECTOR_WEIGHTS
+    if not file.is_file():
+        raise ValueError(
+            f"model.projector: got {checkpoint}, which has no {PROJECTOR_WEIGHTS}; expected the checkpoint "
+            "of a bridge"
+        )
+    weights = read_weights(file)
+    check_shapes(file, shapes_of(weights), shapes_of(model.projection.state_dict()))
+    model.projection.float().load_state_dict(weights)
 
 
 def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) -> LoadedModel:
@@ -64,4 +90,6 @@ def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) ->
         save_pretrained,
         projector_name="projection",
         trainable_pattern=TRAINABLE_PATTERN,
+        # not the pooling: where patches are read, it has no gradient
+        vision_lora_targets=lora_pattern(bridge, "vision", r"\.layers?\.\d+\."),
     )

@@ -41,6 +41,7 @@ from uivlm.recipe import VisualTokens
 TINY_BASE = Path(__file__).parents[1] / "tiny"  # the base that comes with the package
 LORA_TARGETS = r"language\.model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"  # LoRA
 TRAINABLE_PATTERN = r"(language|projection)\..+"  # what full fine-tuning trains
+PROJECTION_PATTERN = r"projection\..+"  # what `freeze_language_model` trains
 
 
 class BridgeConfig(PretrainedConfig):

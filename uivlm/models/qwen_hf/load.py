@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.multimodal import lora_pattern
 from uivlm.models.quantize import quantization_options
 from uivlm.models.qwen_hf import files
 from uivlm.models.qwen_hf.model import TRAINABLE_PATTERN, QwenHF, lora_targets
@@ -35,6 +36,7 @@ class QwenHFLoader:
             lora_targets(model),
             self._save_pretrained,
             trainable_pattern=TRAINABLE_PATTERN,
+            vision_lora_targets=lora_pattern(model, "model.visual"),
             quantized=args.quantize is not None,
         )
 

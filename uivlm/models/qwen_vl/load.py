@@ -11,7 +11,7 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.quantize import quantization_options
 from uivlm.models.qwen_vl import files
 from uivlm.models.qwen_vl.config import LongContext
-from uivlm.models.qwen_vl.model import LORA_TARGETS, TRAINABLE_PATTERN, QwenVL
+from uivlm.models.qwen_vl.model import LORA_TARGETS, TRAINABLE_PATTERN, QwenVL, vision_lora_targets
 from uivlm.models.qwen_vl.processor import QwenVLProcessor
 from uivlm.models.qwen_vl.tokenizer import TOKENIZER_FILE
 from uivlm.recipe import QwenVLArgs
@@ -40,6 +40,7 @@ class QwenVLLoader:
             LORA_TARGETS,
             self._save_pretrained,
             trainable_pattern=TRAINABLE_PATTERN,
+            vision_lora_targets=vision_lora_targets(model),
             quantized=args.quantize is not None,
             supports_prefix_cache=not args.dynamic_ntk,  # it rotates keys by a factor of the prompt's length
         )

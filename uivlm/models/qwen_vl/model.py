@@ -15,6 +15,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.models.multimodal import (
+    lora_pattern,
     mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
@@ -198,3 +199,11 @@ class QwenVL(PreTrainedModel):
         size = self.transformer.visual.image_size
         black = torch.zeros(1, 3, size, size, device=device)
         return self.get_image_features(black).mean() * 0
+
+
+def vision_lora_targets(model: QwenVL) -> str:
+    """A regex of the vision tower's linear layers, of its patch convolution and of the resampler's layers.
+
+    SeeClick's adapters (Cheng et al. 2024, finetune.py) are on the first two.
+    """
+    return rf"transformer\.visual\.conv1|{lora_pattern(model, 'transformer.visual')}"

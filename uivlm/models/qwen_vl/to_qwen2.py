@@ -47,6 +47,11 @@ def to_qwen2(recipe: Recipe, checkpoint: Path, out: Path) -> None:
         raise ValueError(
             f"{checkpoint}: got a {args.type} checkpoint; expected qwen_vl, which contains a Qwen2"
         )
+    if args.lora is not None and args.lora.vision:
+        raise ValueError(
+            f"{checkpoint}: got adapters on the vision encoder (model.lora.vision); Qwen2 contains the "
+            "language model only. Merge them with `uivlm merge`"
+        )
     with new_dir(out) as folder:
         if args.lora is None:
             _, model = adapters.load(recipe, checkpoint)
