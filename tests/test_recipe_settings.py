@@ -110,14 +110,22 @@ def test_settings_of_qwen_hf() -> None:
             "model.quantize is 'int8', .* set it to null, or keep model.lora",
         ),
         (
-            "model.quantize=nf4 distributed.zero_stage=3",
-            r"distributed.zero_stage is 3, .*model.quantize 'nf4'.* set distributed.zero_stage to 2 or less",
+            "model.quantize=nf4 distributed.fsdp=true",
+            r"distributed.fsdp cannot shard .*model.quantize 'nf4'.*: set distributed.fsdp to false, or",
         ),
         (
             "model.lora=null",
-            "bfloat16 .* set train.precision to float32, or distributed.zero_stage to 1 or 2",
+            "bfloat16 .* set train.precision to float32, or distributed.zero_stage to 1 or 2, or distr.*fsdp",
         ),
-        ("model.lora=null distributed.zero_stage=3", "distributed.zero_stage is 3, .* to 2 or less"),
+        ("distributed.zero_stage=3", "distributed.zero_stage is 3: .* set distributed.fsdp to true"),
+        (
+            "distributed.zero_stage=1 distributed.fsdp=true",
+            "distributed.fsdp .* set distributed.zero_stage to 0",
+        ),
+        (
+            "distributed.fsdp=true train.cache_vision_features=true",
+            "distributed.fsdp shards it: set train.cache_vision_features to false",
+        ),
         (
             "model.lora=null distributed.zero_stage=1 train.cache_vision_features=true",
             "set train.cache_vision_features to false",
@@ -148,7 +156,7 @@ def test_a_bad_setting_of_qwenvl_says_so(settings: str, message: str) -> None:
             "model.max_visual_tokens_by_age .* set train.cache_vision_features to false",
         ),
         ("model.lora=null model.quantize=nf4", "model.quantize is 'nf4', .* keep model.lora"),
-        ("model.quantize=nf4 distributed.zero_stage=3", "distributed.zero_stage is 3, .* to 2 or less"),
+        ("model.quantize=nf4 distributed.fsdp=true", "distributed.fsdp cannot shard quantized weights"),
     ],
 )
 def test_a_bad_setting_of_qwen_hf_says_so(settings: str, message: str) -> None:
@@ -176,14 +184,13 @@ def test_a_bad_setting_of_qwen_hf_says_so(settings: str, message: str) -> None:
             "train.precision=float16",
             "recipe.train.precision: expected 'float32' or 'bfloat16', got 'float16'",
         ),
-        (
-            "distributed.zero_stage=4",
-            "recipe.distributed.zero_stage: expected less than or equal to 3, got 4",
-        ),
+        ("distributed.zero_stage=4", "distributed.zero_stage is 4: it must be 0, 1 or 2"),
+        ("distributed.zero_stage=-1", "distributed.zero_stage is -1: it must be 0, 1 or 2"),
+        ("distributed.fsdp=1", "recipe.distributed.fsdp: expected a boolean, got 1"),
         ("distributed.zero_stage=true", "recipe.distributed.zero_stage: expected an integer, got True"),
         (
             "distributed.cpu_offload=true",
-            "distributed.cpu_offload .* set distributed.zero_stage to 1, 2 or 3",
+            "distributed.cpu_offload .* set distributed.zero_stage to 1 or 2, or distributed.fsdp to true",
         ),
         ("model.type=gpt", f"recipe.model.type: expected one of {TYPES}; got 'gpt'"),
         ("data=null", "recipe.data: expected an object, got None"),

@@ -27,7 +27,7 @@ from uivlm.models.cost import (
     typical_episode,
 )
 from uivlm.models.multimodal import token_losses
-from uivlm.recipe import Recipe, load, override
+from uivlm.recipe import DistributedArgs, Recipe, load, override
 
 NUM_STEPS = 3  # the last one is timed: the first ones select kernels
 
@@ -47,7 +47,7 @@ def main(name: str, settings: list[str]) -> None:
         built.model.activation_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
     step_s = _train(recipe, built, model)
     peak_bytes = torch.cuda.max_memory_allocated()
-    estimated_bytes = estimate_memory(recipe, predicted, [longest], 1, 0).total
+    estimated_bytes = estimate_memory(recipe, predicted, [longest], 1, DistributedArgs()).total
     flops = hardware_flops(predicted, longest, recipe.train.activation_checkpointing)
     table = Table(title=f"{recipe.name}, {torch.cuda.get_device_name()}", show_header=False)
     table.add_row("longest sentence, tokens", f"{longest.num_tokens:,}")

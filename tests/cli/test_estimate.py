@@ -36,6 +36,9 @@ from uivlm.models.cost import (
 )
 from uivlm.models.multimodal import token_losses
 from uivlm.models.qwen_vl.config import QwenVLConfig, to_original
+from uivlm.recipe import DistributedArgs
+
+ALONE = DistributedArgs()
 
 
 @pytest.fixture(scope="module")
@@ -72,29 +75,30 @@ def test_memory_of_the_original_scripts(
 ) -> None:
     """LoRA on one A100, one image, every token trained, four types of layers (112.2 M): within 15 %."""
     row = SentenceSize(tokens, tokens, 1, 1024, 256)
-    found = estimate_memory(qwen, replace(full, num_trainable=112_200_000), [row], 1, 0).total / 1e9
+    found = estimate_memory(qwen, replace(full, num_trainable=112_200_000), [row], 1, ALONE).total / 1e9
     assert found == pytest.approx(published, rel=0.15)
 
 
 def test_memory_is_shared_out_by_stage(qwen: recipes.Recipe, full: ModelShape) -> None:
     row = SentenceSize(1000, 50, 4, 4096, 1024)
-    one, two, three = (estimate_memory(qwen, full, [row], 8, zero) for zero in (1, 2, 3))
+    one, two = (estimate_memory(qwen, full, [row], 8, DistributedArgs(stage)) for stage in (1, 2))
     assert one.optimizer == two.optimizer == full.num_trainable * 12 / 8
     assert (one.gradients, two.gradients) == (full.num_trainable * 2, full.num_trainable * 2 / 8)
-    assert three.weights == two.weights / 8 == (full.num_parameters + full.num_trainable) * 2 / 8
-    assert one.activations == three.activations
-    alone = estimate_memory(qwen, full, [row], 1, 0)
+    assert one.weights == two.weights == (full.num_parameters + full.num_trainable) * 2
+    alone = estimate_memory(qwen, full, [row], 1, ALONE)
     assert alone.optimizer + alone.gradients == full.num_trainable * 12
     assert alone.total == pytest.approx(
         alone.weights + alone.gradients + alone.optimizer + alone.activations + CUDA_RUNTIME_BYTES
     )
+    assert (alone.host, two.host) == (0, 0)
     for how in ("nf4", "int8"):
-        small = estimate_memory(recipes.override(qwen, [f"model.quantize={how}"]), full, [row], 1, 0)
+        small = estimate_memory(recipes.override(qwen, [f"model.quantize={how}"]), full, [row], 1, ALONE)
         assert alone.weights - small.weights == pytest.approx(
             full.linear_parameters * (2 - BYTES_PER_QUANTIZED_WEIGHT[how])
         )
     whole = recipes.override(qwen, ["model.lora=null", "distributed.zero_stage=2"])
-    trains_all = estimate_memory(whole, replace(full, num_trainable=full.num_parameters), [row], 8, 2)
+    every = replace(full, num_trainable=full.num_parameters)
+    trains_all = estimate_memory(whole, every, [row], 8, whole.distributed)
     assert trains_all.weights == full.num_parameters * 2
     assert trains_all.gradients + trains_all.optimizer == full.num_parameters * 14 / 8
 
@@ -103,7 +107,7 @@ def test_activations_without_checkpointing(qwen: recipes.Recipe, full: ModelShap
     """Every block keeps what one block needs, in place of its input alone."""
     row = SentenceSize(1000, 50, 4, 4096, 1024)
     kept = recipes.override(qwen, ["train.activation_checkpointing=false"])
-    recomputed, whole = (estimate_memory(one, full, [row], 1, 0) for one in (qwen, kept))
+    recomputed, whole = (estimate_memory(one, full, [row], 1, DistributedArgs()) for one in (qwen, kept))
     block = 1000 * 2 * (14 * full.hidden_size + 5 * full.intermediate_size)
     inputs = 1000 * 2 * full.hidden_size * full.num_layers
     assert whole.activations - recomputed.activations == (full.num_layers - 1) * block - inputs
@@ -111,6 +115,25 @@ def test_activations_without_checkpointing(qwen: recipes.Recipe, full: ModelShap
     assert "fits without: --set" in _checkpointing_summary(qwen, recomputed, whole, 80.0)
     assert "does not fit without" in _checkpointing_summary(qwen, recomputed, whole, 20.0)
     assert _checkpointing_summary(kept, recomputed, whole, 80.0).endswith("GB)")
+
+
+def test_memory_of_sharded_weights(qwen: recipes.Recipe, full: ModelShape) -> None:
+    """By hand for Qwen-VL in bfloat16: 16 bytes of each trained weight and 2 of others are divided by 8."""
+    row = SentenceSize(1000, 50, 4, 4096, 1024)
+    adapters = estimate_memory(qwen, full, [row], 8, DistributedArgs(fsdp=True))
+    gathered = (2 * 151_936 * 4096 + full.linear_parameters / 16) * 2  # embeddings, head, 2 of 32 blocks
+    frozen, trained = full.num_parameters * 2, full.num_trainable * 16
+    parts = adapters.weights + adapters.gradients + adapters.optimizer
+    assert parts == pytest.approx((frozen + trained) / 8 + gathered)
+    assert adapters.host == frozen  # process 0 reads it
+    whole = recipes.override(qwen, ["model.lora=null", "distributed.fsdp=true"])
+    every = replace(full, num_trainable=full.num_parameters)
+    trains_all = estimate_memory(whole, every, [row], 8, whole.distributed)
+    parts = trains_all.weights + trains_all.gradients + trains_all.optimizer
+    assert parts == pytest.approx(full.num_parameters * 16 / 8 + gathered)
+    away = estimate_memory(whole, every, [row], 8, DistributedArgs(fsdp=True, cpu_offload=True))
+    assert (away.weights, away.gradients, away.optimizer) == (pytest.approx(gathered), 0, 0)
+    assert away.host == full.num_parameters * (2 + 16)
 
 
 def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:

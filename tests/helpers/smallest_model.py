@@ -86,8 +86,10 @@ class SmallestLoader:
     args: LlamaVitArgs  # a model of the project has its own settings in uivlm/recipe/model_args.py
     projector_name: ClassVar[str] = "projection"
 
-    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
-        model = SmallestModel().to(dtype).eval()
+    def load(
+        self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
+    ) -> LoadedModel:
+        model = SmallestModel().to(init_device or device, dtype).eval()
         model.load_state_dict(load_file(Path(self.args.base_model) / "model.safetensors"))
         return LoadedModel(
             model,

@@ -1,8 +1,10 @@
-"""Run a program in two processes that train together.
+"""Run a program in two or more processes that train together.
 
-They fork from a process that has imported what training needs: the imports take longer than the tests.
+They fork from a process that has imported what training needs, and has made adapters once: this takes longer
+than the tests.
 """
 
+import gc
 import os
 import runpy
 import signal
@@ -22,7 +24,20 @@ SECONDS = 300  # no run of a test takes so long
 
 def parent() -> ProcessPoolExecutor:
     """The process to fork from."""
-    return ProcessPoolExecutor(1, get_context("spawn"), import_module, ("uivlm.training.train",))
+    return ProcessPoolExecutor(1, get_context("spawn"), _warm_up)
+
+
+def _warm_up() -> None:
+    for module in ("uivlm.training.train", "uivlm.cli.main"):
+        import_module(module)
+    with suppress(ImportError):
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        import_module("deepspeed")
+    peft = import_module("peft")
+    model = import_module("tests.helpers.tiny_models").bridge()
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+    gc.collect()
+    gc.freeze()  # the Trainer collects garbage, too
 
 
 def begin(
@@ -45,7 +60,7 @@ def begin(
 
 
 def ended(parent: ProcessPoolExecutor, processes: list[int]) -> list[int]:
-    """Exit codes, -9 after SIGKILL. After SECONDS, as when one has failed alone, both are killed."""
+    """Exit codes, -9 after SIGKILL. After SECONDS, as when one has failed alone, all are killed."""
     waiting = parent.submit(_wait, processes)
     if not wait([waiting], SECONDS).done:
         kill(processes)

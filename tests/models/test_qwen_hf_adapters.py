@@ -13,7 +13,7 @@ from tests.helpers.hf_generate import hf_inputs
 from tests.helpers.qwen_hf_rows import SIZES, row
 from uivlm.models import adapters as lora
 from uivlm.models.multimodal import token_losses
-from uivlm.models.quantize import quantization_options
+from uivlm.models.quantize import loading_options
 from uivlm.models.qwen_hf import files
 from uivlm.models.qwen_hf.model import QwenHF, lora_targets
 from uivlm.models.qwen_hf.processor import QwenHFProcessor
@@ -90,7 +90,7 @@ def test_targets_that_touch_the_vision_encoder_are_refused(module: QwenHF) -> No
 
 def test_the_vision_tower_is_never_quantised(folder: Callable[[str], Path], kind: str) -> None:
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
-    kept = quantization_options("nf4", torch.float32)
+    kept = loading_options("nf4", torch.float32, torch.device("cpu"))
     module = files.load(folder(kind), torch.float32, **kept)
     names = {name for name, one in module.named_modules() if type(one).__name__ == "Linear4bit"}
     assert names == set(lora.lora_layers(module, lora_targets(module)))

@@ -206,7 +206,7 @@ def test_settings_without_effect_are_errors(parts: Recipe) -> None:
         with_model(parts, freeze_language_model=True)
     with pytest.raises(RecipeError, match=r"projector_lr is 0\.1, but a qwen_vl model has no projection"):
         with_settings(replace(parts, model=QwenVLArgs("folder")), projector_lr=0.1)
-    with pytest.raises(RecipeError, match=r"distributed\.zero_stage is 3, but model\.freeze_language_model"):
-        with_settings(first_stage(parts), zero_stage=3)
+    with pytest.raises(RecipeError, match=r"distributed\.fsdp .* model\.freeze_language_model"):
+        with_settings(first_stage(parts), fsdp=True)
     cached = with_settings(first_stage(parts), cache_vision_features=True, precision="bfloat16")
     assert cached.freeze_language_model, "features of a frozen encoder may be cached, and bfloat16 is enough"

@@ -4,10 +4,8 @@ import io
 import json
 import shlex
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -33,7 +31,6 @@ from uivlm.inference.load import load_checkpoint
 from uivlm.models.adapters import ADAPTER_WEIGHTS
 from uivlm.models.build import prompt_format
 from uivlm.recipe import DistributedArgs, LoraArgs, RecipeError
-from uivlm.training import train as trainer
 from uivlm.training.callbacks import latest_checkpoint
 from uivlm.training.checkpoint import checkpoint_files, save_base_checkpoint
 from uivlm.training.deepspeed import deepspeed_config
@@ -225,17 +222,14 @@ def test_the_first_row_is_printed_with_trained_words_green() -> None:
 
 def test_zero_stages() -> None:
     assert deepspeed_config(0) is None
-    for stage in (1, 2, 3):
+    for stage in (1, 2):
         told = deepspeed_config(stage)
         assert told is not None
         assert told["zero_optimization"]["stage"] == stage
-    away = deepspeed_config(3, cpu_offload=True)
+    away = deepspeed_config(2, cpu_offload=True)
     assert away is not None
-    assert {name for name in away["zero_optimization"] if "offload" in name} == {
-        "offload_optimizer",
-        "offload_param",
-    }
-    with pytest.raises(RecipeError, match="distributed.cpu_offload needs DeepSpeed"):
+    assert away["zero_optimization"]["offload_optimizer"] == {"device": "cpu"}
+    with pytest.raises(RecipeError, match="distributed.cpu_offload needs sharding"):
         DistributedArgs(cpu_offload=True)
 
 
@@ -257,18 +251,3 @@ def test_one_episode_is_learned_by_heart(tmp_path: Path) -> None:
     ]
     untuned = TorchEngine(load_checkpoint(save_base_checkpoint(one, tmp_path / "untuned")), max_new_tokens=8)
     assert untuned.predict(of.history(0)).text != words[0]
-
-
-def test_only_the_first_process_makes_the_folder(root: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """Else a second process that is faster looks to the first like an unfinished run."""
-    state = tmp_path / "out.state"
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    second = threading.Thread(target=trainer._make_state_dir, args=(state, small(root)), daemon=True)
-    second.start()
-    second.join(0.5)
-    assert second.is_alive()
-    assert not state.exists()
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    trainer._make_state_dir(state, small(root))
-    second.join(5)
-    assert not second.is_alive()

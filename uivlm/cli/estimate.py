@@ -31,7 +31,7 @@ from uivlm.models.cost import (
     typical_episode,
 )
 from uivlm.models.sentence_lengths import trainable_windows
-from uivlm.recipe import Recipe
+from uivlm.recipe import DistributedArgs, Recipe
 
 ASSUMED_MFU = 0.4  # share of a GPU's peak that training reaches: an assumption
 GB = 1e9
@@ -47,21 +47,24 @@ def print_estimate(
     _, model = prepare_and_measure(loaded, recipe.train.seed)
     batch = forward_sizes(recipe, sizes)
     console.print(_model_table(recipe, model, sizes, data))
-    stages = {zero: estimate_memory(recipe, model, batch, gpus, zero) for zero in (0, 1, 2, 3)}
-    console.print(_memory_table(recipe, stages, gpus))
-    stage = recipe.distributed.zero_stage
+    away = recipe.distributed.cpu_offload
+    shardings = [DistributedArgs(), *(DistributedArgs(stage, cpu_offload=away) for stage in (1, 2))]
+    shardings += [] if recipe.quantize else [DistributedArgs(fsdp=True, cpu_offload=away)]
+    estimates = {how: estimate_memory(recipe, model, batch, gpus, how) for how in shardings}
+    console.print(_memory_table(recipe, estimates, gpus))
     recomputed, kept = (
-        estimate_memory(_with_checkpointing(recipe, on), model, batch, gpus, stage) for on in (True, False)
+        estimate_memory(_with_checkpointing(recipe, on), model, batch, gpus, recipe.distributed)
+        for on in (True, False)
     )
     console.print(_checkpointing_summary(recipe, recomputed, kept, limit_gb), soft_wrap=True)
     console.print(_hours_table(recipe, model, sizes, gpus, tflops))
-    needed_gb = stages[stage].total / GB
+    needed_gb = estimates[recipe.distributed].total / GB
     if limit_gb is not None and needed_gb > limit_gb:
         raise ValueError(
             f"--memory: got {gpu_memory}; about {needed_gb:.1f} GB are needed on each GPU. Try --set "
             "model.quantize=nf4, train.activation_checkpointing=true, a smaller "
-            "train.per_device_batch_size, train.max_packed_tokens or prompt.max_screens, or a higher "
-            "distributed.zero_stage on more GPUs"
+            "train.per_device_batch_size, train.max_packed_tokens or prompt.max_screens, or "
+            "distributed.fsdp=true on more GPUs"
         )
 
 
@@ -124,7 +127,7 @@ def _model_table(
     return table
 
 
-def _memory_table(recipe: Recipe, stages: dict[int, MemoryEstimate], gpus: int) -> Table:
+def _memory_table(recipe: Recipe, estimates: dict[DistributedArgs, MemoryEstimate], gpus: int) -> Table:
     train, precision = recipe.train, recipe.quantize or recipe.train.precision
     batch = (
         f"batch size {train.per_device_batch_size}"
@@ -133,18 +136,20 @@ def _memory_table(recipe: Recipe, stages: dict[int, MemoryEstimate], gpus: int) 
     )
     table = Table(title=f"GB on each of {gpus} GPUs, {batch}, {precision}")
     for name in (
-        "distributed.zero_stage",
+        "distributed",
         "weights",
         "gradients",
         "optimizer",
         "activations",
         "total, with CUDA",
+        "machine's memory",
     ):
         table.add_column(name, justify="right")
-    for zero, part in stages.items():
-        mark = " (the recipe)" if zero == recipe.distributed.zero_stage else ""
-        values = (part.weights, part.gradients, part.optimizer, part.activations, part.total)
-        table.add_row(f"{zero}{mark}", *(f"{value / GB:.1f}" for value in values))
+    for how, part in estimates.items():
+        setting = "fsdp" if how.fsdp else f"zero_stage {how.zero_stage}"
+        mark = " (the recipe)" if how == recipe.distributed else ""
+        values = (part.weights, part.gradients, part.optimizer, part.activations, part.total, part.host)
+        table.add_row(f"{setting}{mark}", *(f"{value / GB:.1f}" for value in values))
     return table
 
 

@@ -72,7 +72,7 @@ def estimate(
         typer.Option(help="Prepared data to measure; default: a typical episode."),
     ] = None,
 ) -> None:
-    """Estimate parameters, tokens, memory per ZeRO stage and GPU hours without loading weights."""
+    """Estimate parameters, tokens, memory per sharding and GPU hours without loading weights."""
     from uivlm.cli.estimate import print_estimate
     from uivlm.cli.recipes import load_recipe
 

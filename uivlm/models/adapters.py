@@ -9,6 +9,7 @@ import copy
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,15 @@ from torch.nn import functional
 from uivlm.models.build import build, model_loader
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import is_vision_parameter
-from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
+from uivlm.models.pretrained import (
+    PROJECTOR_WEIGHTS,
+    Shapes,
+    check_shapes,
+    read_shapes,
+    read_weights,
+    shapes_of,
+)
+from uivlm.models.sharding import is_sharded
 from uivlm.recipe import Recipe
 
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -220,14 +229,51 @@ def save(model: nn.Module, loaded: LoadedModel, base: str, folder: Path) -> None
         loaded.save_pretrained(model, folder / FULL_DIR)
 
 
+def check_saved(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
+    """Read again what `save` wrote. ValueError unless every weight is there, whole."""
+    if isinstance(model, PeftModel):
+        file = folder / ADAPTER_WEIGHTS
+        check_shapes(file, read_shapes(file), _adapter_shapes(model))
+    if loaded.freeze_language_model or (isinstance(model, PeftModel) and loaded.projector_name is not None):
+        file = folder / PROJECTOR_WEIGHTS
+        check_shapes(file, read_shapes(file), shapes_of(projector(model, loaded).state_dict()))
+    if loaded.freeze_language_model or isinstance(model, PeftModel):
+        return
+    # the base's format may rename weights, but keeps their shapes
+    files = sorted((folder / FULL_DIR).glob("*.safetensors"))
+    saved = Counter(shape for file in files for shape in read_shapes(file).values())
+    unique = {value.data_ptr(): tuple(value.shape) for value in model.state_dict().values()}
+    if saved != Counter(unique.values()):
+        raise ValueError(
+            f"{folder / FULL_DIR} holds {sum(saved.values())} weights; the model has {len(unique)}, or other "
+            "shapes"
+        )
+
+
+def _adapter_shapes(model: PeftModel) -> Shapes:
+    """The shapes in an adapter file, from PEFT's configuration and the sizes of the layers alone."""
+    config = model.peft_config["default"]
+    assert isinstance(config, LoraConfig)
+    shapes: Shapes = {}
+    for name, layer in model.base_model.model.named_modules():  # type: ignore[union-attr]
+        if re.fullmatch(str(config.target_modules), name):
+            base = layer.get_base_layer()
+            patch, one = (base.kernel_size, (1, 1)) if isinstance(base, nn.Conv2d) else ((), ())
+            shapes[f"base_model.model.{name}.lora_A.weight"] = (config.r, layer.in_features, *patch)
+            shapes[f"base_model.model.{name}.lora_B.weight"] = (layer.out_features, config.r, *one)
+    return shapes
+
+
 def save_extra(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
-    """Add the projector to a training state: the Trainer saves the adapters only."""
-    if isinstance(model, PeftModel) and loaded.projector_name is not None:
+    """Add the projector to a training state, unless the model is sharded: the Trainer saves the adapters
+    only.
+    """
+    if isinstance(model, PeftModel) and loaded.projector_name is not None and not is_sharded(model):
         save_projector(model, loaded, folder)
 
 
 def load_extra(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
-    if isinstance(model, PeftModel) and loaded.projector_name is not None:
+    if isinstance(model, PeftModel) and loaded.projector_name is not None and not is_sharded(model):
         load_projector(model, loaded, folder)
 
 

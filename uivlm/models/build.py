@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from uivlm.episodes.encode import Processor
 from uivlm.episodes.sentence import PromptFormat
 from uivlm.models.bridge.load import LlamaPartsLoader, LlamaVitLoader
+from uivlm.models.device import local_device
 from uivlm.models.loaded_model import LoadedModel, ModelLoader
 from uivlm.models.quantize import disable_weight_repacking
 from uivlm.models.qwen_hf.load import QwenHFLoader
@@ -31,13 +32,16 @@ def model_loader(args: ModelArgs) -> ModelLoader:
             return QwenHFLoader(args)
 
 
-def build(recipe: Recipe, init_device: str | None = None) -> LoadedModel:
+def build(recipe: Recipe, init_device: str | None = None, device: torch.device | None = None) -> LoadedModel:
     """The recipe's model without adapters, in evaluation mode.
 
+    Weights are read to `device`, by default the CPU, or for quantized ones the GPU of this process.
     With `init_device`, no weights are read: the model is made from its configuration alone. On "meta" its
     parameters have shapes only; on another device they are random.
     """
-    loaded = model_loader(recipe.model).load(DTYPES[recipe.train.precision], recipe.train.seed, init_device)
+    device = device or (local_device() if recipe.quantize else torch.device("cpu"))
+    train = recipe.train
+    loaded = model_loader(recipe.model).load(DTYPES[train.precision], train.seed, init_device, device)
     if loaded.quantized:
         disable_weight_repacking(loaded.model)
     return loaded

@@ -84,12 +84,13 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes on one GPU."""
+    """Bytes on one GPU, and in the memory of a machine that has all GPUs."""
 
     weights: float
     gradients: float
     optimizer: float
     activations: float
+    host: float  # what is offloaded, and with FSDP the whole model, which process 0 reads
 
     @property
     def total(self) -> float:
@@ -181,34 +182,50 @@ def prepare_and_measure(loaded: LoadedModel, seed: int) -> tuple[nn.Module, Mode
 
 
 def estimate_memory(
-    recipe: recipes.Recipe, shape: ModelShape, rows: Sequence[SentenceSize], gpus: int, zero_stage: int
+    recipe: recipes.Recipe,
+    shape: ModelShape,
+    rows: Sequence[SentenceSize],
+    gpus: int,
+    distributed: recipes.DistributedArgs,
 ) -> MemoryEstimate:
-    """Memory of each GPU under a ZeRO stage, with `rows` in one forward pass.
+    """Memory of each GPU with this sharding, and `rows` in one forward pass.
 
-    A trained parameter takes 16 bytes: a float32 value and gradient with two moments, or, under DeepSpeed and
-    in full fine-tuning, bfloat16 with a float32 copy. `distributed.cpu_offload` removes the moments, and at
-    stage 3 the weights, except those of the current block, which are not counted.
+    A trained parameter takes 16 bytes: a float32 value and gradient with two moments, or under DeepSpeed
+    bfloat16 with a float32 copy.
     """
     size = 4 if recipe.train.precision == "float32" else 2
     frozen = shape.num_parameters * size
     if recipe.quantize is not None:
         frozen -= shape.linear_parameters * (size - BYTES_PER_QUANTIZED_WEIGHT[recipe.quantize])  # type: ignore[assignment]
     adapters = recipe.model.lora is not None or recipe.freeze_language_model
+    zero_stage, away = distributed.zero_stage, distributed.cpu_offload
+    activations = _activations(shape, rows, size, adapters, recipe.train.activation_checkpointing)
+    if distributed.fsdp:
+        weights = frozen + shape.num_trainable * (4 if adapters else 4 - size)
+        trained = shape.num_trainable * 12
+        share = (0 if away else 1) / gpus
+        return MemoryEstimate(
+            weights * share + _gathered(shape, size),
+            shape.num_trainable * 4 * share,
+            shape.num_trainable * 8 * share,
+            activations,
+            host=shape.num_parameters * size + (weights + trained if away else 0),
+        )
     low = (not adapters and size == 2) or (zero_stage > 0 and size == 2)
     weight, gradient, moments = (2, 2, 12) if low else (4, 4, 8)
-    weights = frozen + (shape.num_trainable * weight if adapters else 0)
-    share = {
-        "weights": gpus if zero_stage >= 3 else 1,
-        "gradients": gpus if zero_stage >= 2 else 1,
-        "optimizer": gpus if zero_stage >= 1 else 1,
-    }
-    away = recipe.distributed.cpu_offload
     return MemoryEstimate(
-        0.0 if away and zero_stage == 3 else weights / share["weights"],
-        shape.num_trainable * gradient / share["gradients"],
-        0.0 if away and zero_stage else shape.num_trainable * moments / share["optimizer"],
-        _activations(shape, rows, size, adapters, recipe.train.activation_checkpointing),
+        frozen + (shape.num_trainable * weight if adapters else 0),
+        shape.num_trainable * gradient / (gpus if zero_stage == 2 else 1),
+        0.0 if away else shape.num_trainable * moments / (gpus if zero_stage else 1),
+        activations,
+        host=shape.num_trainable * moments if away else 0.0,
     )
+
+
+def _gathered(shape: ModelShape, size: int) -> float:
+    """The weights that FSDP gathers on each GPU at one time: embeddings, head, a block and the next one."""
+    blocks = 2 * shape.linear_parameters / shape.num_layers
+    return (2 * shape.vocab_size * shape.hidden_size + blocks) * size
 
 
 def _activations(

@@ -58,8 +58,13 @@ class ModelLoader(Protocol):
     def projector_name(self) -> str | None:
         """As in LoadedModel; the files of a checkpoint depend on it."""
 
-    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
-        """The model in evaluation mode. With `init_device`, no weights are read: see `build`."""
+    def load(
+        self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
+    ) -> LoadedModel:
+        """The model in evaluation mode, its weights read to `device`.
+
+        With `init_device`, no weights are read: see `build`.
+        """
 
     def saved_args(self, folder: Path) -> ModelArgs:
         """The settings that load what `save_pretrained` wrote into `folder`."""

@@ -1,11 +1,10 @@
 """Linear layers of a frozen language model in 4 or 8 bits (bitsandbytes): the base of Q-LoRA (Dettmers et al.
 2023).
 
-In: the recipe's `model.quantize`. Out: options for transformers' `from_pretrained`, and layers that compute
-alike on every processor.
+In: the recipe's `model.quantize` and a device. Out: options for transformers' `from_pretrained`, and layers
+that compute alike on every processor.
 """
 
-import os
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -17,13 +16,16 @@ from transformers import BitsAndBytesConfig
 UNQUANTIZED_MODULES = ["transformer.visual", "model.visual", "lm_head"]
 
 
-def quantization_options(method: Literal["nf4", "int8", None], dtype: torch.dtype) -> dict[str, Any]:
-    """Options of `from_pretrained`; none without a method.
+def loading_options(
+    method: Literal["nf4", "int8", None], dtype: torch.dtype, device: torch.device
+) -> dict[str, Any]:
+    """Options of `from_pretrained`.
 
-    Weights are read directly to their device: some quantized types cannot be moved later.
+    Weights are read directly to their device: no second copy is made, and some quantized types cannot be
+    moved later.
     """
     if method is None:
-        return {}
+        return {"device_map": {"": device}}
     if find_spec("bitsandbytes") is None:
         raise ValueError(
             f"model.quantize is {method!r}, but bitsandbytes is not installed here: install uivlm with its "
@@ -41,7 +43,6 @@ def quantization_options(method: Literal["nf4", "int8", None], dtype: torch.dtyp
             )
         case "int8":
             config = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=UNQUANTIZED_MODULES)
-    device = int(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.is_available() else "cpu"
     return {"quantization_config": config, "device_map": {"": device}}
 
 

@@ -44,11 +44,16 @@ class Recipe:
         return self if self.quantize is None else replace(self, model=replace(model, quantize=None))
 
     def __post_init__(self) -> None:
-        train, zero_stage, eval_episodes = self.train, self.distributed.zero_stage, self.data.eval_episodes
+        train, distributed, eval_episodes = self.train, self.distributed, self.data.eval_episodes
         require(
-            self.quantize is None or zero_stage < 3,
-            f"distributed.zero_stage is 3, which cannot shard quantized weights (model.quantize "
-            f"{self.quantize!r}): set distributed.zero_stage to 2 or less",
+            self.quantize is None or not distributed.fsdp,
+            f"distributed.fsdp cannot shard quantized weights (model.quantize {self.quantize!r}): set "
+            "distributed.fsdp to false, or model.quantize to null",
+        )
+        require(
+            not (train.cache_vision_features and distributed.fsdp),
+            "train.cache_vision_features needs the whole vision encoder in a process, but distributed.fsdp "
+            "shards it: set train.cache_vision_features to false",
         )
         require(
             train.early_stopping_patience is None or eval_episodes,
@@ -73,26 +78,21 @@ class Recipe:
             "projection that is trained whole: set it to null",
         )
         require(
-            zero_stage < 3 or not self.freeze_language_model,
-            "distributed.zero_stage is 3, but model.freeze_language_model trains few weights: set "
-            "distributed.zero_stage to 2 or less",
+            not (distributed.fsdp and self.freeze_language_model),
+            "distributed.fsdp shards a model for its gradients, but model.freeze_language_model trains the "
+            "projection alone: set distributed.fsdp to false",
         )
         if self.model.lora is None and not self.freeze_language_model:
-            _check_full(train, zero_stage)
+            _check_full(train, distributed)
 
 
-def _check_full(train: TrainArgs, zero_stage: int) -> None:
+def _check_full(train: TrainArgs, distributed: DistributedArgs) -> None:
     """What full fine-tuning requires of the other parts."""
     full = "full fine-tuning (model.lora null)"
     require(
-        zero_stage < 3,
-        f"distributed.zero_stage is 3, where no process holds all the weights that {full} must save: "
-        "set distributed.zero_stage to 2 or less",
-    )
-    require(
-        zero_stage or train.precision != "bfloat16",
+        distributed.sharded or train.precision != "bfloat16",
         f"{full} in bfloat16 would lose its small updates: set train.precision to float32, or "
-        "distributed.zero_stage to 1 or 2, which keeps float32 copies",
+        "distributed.zero_stage to 1 or 2, or distributed.fsdp to true, which keep float32 copies",
     )
     require(
         not train.cache_vision_features,

@@ -1,9 +1,7 @@
 """Settings of everything but the model: prompt, data, optimizer, training, distribution."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from uivlm.recipe.checks import above_zero, at_least, require
 
@@ -96,11 +94,29 @@ class TrainArgs:
 
 @dataclass(frozen=True, slots=True)
 class DistributedArgs:
-    """How the training state is sharded (DeepSpeed)."""
+    """What several processes share out."""
 
-    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0  # 0: no DeepSpeed
-    cpu_offload: bool = False  # keep the optimizer (stage 3: also the weights) in CPU memory
+    zero_stage: int = 0  # DeepSpeed: 1, the optimizer; 2, gradients as well; 0, nothing
+    fsdp: bool = False  # PyTorch's FSDP2: weights, gradients and optimizer
+    cpu_offload: bool = False  # keep the optimizer (fsdp: also weights and gradients) in CPU memory
 
     def __post_init__(self) -> None:
-        message = "distributed.cpu_offload needs DeepSpeed: set distributed.zero_stage to 1, 2 or 3"
-        require(self.zero_stage or not self.cpu_offload, message)
+        require(
+            0 <= self.zero_stage <= 2,
+            f"distributed.zero_stage is {self.zero_stage}: it must be 0, 1 or 2. To shard the weights as "
+            "well, set distributed.fsdp to true",
+        )
+        require(
+            not (self.fsdp and self.zero_stage),
+            f"distributed.fsdp shards what distributed.zero_stage {self.zero_stage} does, and the weights: "
+            "set distributed.zero_stage to 0",
+        )
+        require(
+            self.sharded or not self.cpu_offload,
+            "distributed.cpu_offload needs sharding: set distributed.zero_stage to 1 or 2, or "
+            "distributed.fsdp to true",
+        )
+
+    @property
+    def sharded(self) -> bool:
+        return self.fsdp or self.zero_stage > 0

@@ -43,6 +43,7 @@ def save(
     """
     with new_dir(out) as folder:
         adapters.save(model, loaded, recipe.model.base_model, folder)
+        adapters.check_saved(model, loaded, folder)
         write_json(folder / RECIPE, recipes.to_dict(recipe))
         write_json(folder / CARD, _card(model, loaded, recipe, data, wall_s))
         (folder / LOG).write_text(log, "utf-8")

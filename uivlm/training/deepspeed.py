@@ -15,8 +15,7 @@ from torch import nn
 def deepspeed_config(stage: int, cpu_offload: bool = False) -> dict[str, Any] | None:
     """None for stage 0, which does not use DeepSpeed.
 
-    `cpu_offload` moves the optimizer's state to the machine's memory, with stage 3 the weights too. torch's
-    own AdamW then runs on the CPU.
+    `cpu_offload` moves the optimizer's state to the machine's memory. torch's own AdamW then runs on the CPU.
     """
     if stage == 0:
         return None
@@ -30,8 +29,6 @@ def deepspeed_config(stage: int, cpu_offload: bool = False) -> dict[str, Any] | 
     zero: dict[str, Any] = {"stage": stage, "contiguous_gradients": True, "overlap_comm": False}
     if cpu_offload:
         zero["offload_optimizer"] = {"device": "cpu"}
-        if stage == 3:
-            zero["offload_param"] = {"device": "cpu"}
     return {
         "zero_optimization": zero,
         "zero_force_ds_cpu_optimizer": False,

@@ -32,11 +32,14 @@ from uivlm.models.build import build, prompt_format
 from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.sentence_lengths import TrainableWindows, trainable_windows
+from uivlm.models.sharding import is_first_process
 from uivlm.training import checkpoint
 from uivlm.training.callbacks import SaveOrStop, epochs_started, latest_checkpoint
 from uivlm.training.dataset import BatchDataset, DamageLog, WindowDataset, resolve_num_workers
 from uivlm.training.deepspeed import load_master_weights
+from uivlm.training.distributed import from_first, process_group, wait_for_all
 from uivlm.training.feature_cache import CachedFeatureDataset, build_feature_cache
+from uivlm.training.fsdp import build_base, gather_model, shard_model
 from uivlm.training.mixture import (
     ConcatEpisodes,
     DataSource,
@@ -51,21 +54,25 @@ LOGGER = logging.getLogger(__name__)
 
 def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path:
     """Fine-tune by the recipe. Returns the finished checkpoint folder `out`."""
+    with process_group() as device:
+        return _train(recipe, Path(out), resume, device)
+
+
+def _train(recipe: recipes.Recipe, folder: Path, resume: bool, device: torch.device) -> Path:
     started = time.monotonic()
-    folder = Path(out)
     state_dir = open_state_dir(folder, recipe, resume)
     sources = open_datasets(recipe)
     eval_sources = _open_eval_sources(recipe, sources[0].prepared)
     # too long sentences are found before any weight is read
     windows = _trainable_windows(recipe, sources)
     eval_windows = _trainable_windows(_without_packing(recipe), eval_sources)
-    loaded = build(recipe)
+    loaded = build_base(recipe) if recipe.distributed.fsdp else build(recipe, device=device)
     print_lora_targets(loaded)
     eval_dataset = _window_dataset(recipe, eval_sources, eval_windows, loaded) if eval_sources else None
     model, shape = prepare_and_measure(loaded, recipe.train.seed)
-    if torch.cuda.is_available() and not loaded.quantized:
-        model.cuda()
     _make_state_dir(state_dir, recipe)  # only now, so that a rejected run leaves no files
+    if recipe.distributed.fsdp:
+        shard_model(recipe, model, device)
     damage_log = DamageLog.open(state_dir, sum(len(source.episodes) for source in sources))
     dataset = BatchDataset(_train_dataset(recipe, loaded, sources, windows), damage_log)
     print_example(dataset.first(), loaded.processor)
@@ -86,6 +93,8 @@ def train(recipe: recipes.Recipe, out: str | Path, resume: bool = False) -> Path
             f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
             "Run the same command with --resume to continue"
         )
+    if recipe.distributed.fsdp:
+        loaded, model = gather_model(recipe, loaded, model, device)
     if recipe.distributed.zero_stage and recipe.model.lora is not None:
         load_master_weights(model)
     if trainer.is_world_process_zero():
@@ -110,9 +119,24 @@ def exit_distributed() -> None:
 
 
 def open_state_dir(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
-    """The folder OUT.state. ValueError if OUT exists, or if `resume` does not fit what is there."""
-    check_new_dir(out)
+    """The folder OUT.state. ValueError if OUT exists, or if `resume` does not fit what is there.
+
+    Process 0 looks, for all: another one could see what process 0 has made in the meantime.
+    """
     state_dir = out.with_name(f"{out.name}.state")
+    error = None
+    if is_first_process():
+        try:
+            _check_state_dir(out, state_dir, recipe, resume)
+        except ValueError as found:
+            error = found
+    if error := from_first(error):
+        raise error
+    return state_dir
+
+
+def _check_state_dir(out: Path, state_dir: Path, recipe: recipes.Recipe, resume: bool) -> None:
+    check_new_dir(out)
     recipe_file = state_dir / checkpoint.RECIPE
     if resume and not recipe_file.is_file():
         raise ValueError(f"--resume: {state_dir} does not exist. Train without --resume")
@@ -121,11 +145,10 @@ def open_state_dir(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
             f"--resume: the interrupted run in {state_dir} has a different recipe. "
             "Train without --resume into another --out"
         )
-    if state_dir.exists() and not resume and int(os.environ.get("RANK", "0")) == 0:
+    if state_dir.exists() and not resume:
         raise ValueError(
             f"{state_dir} is an interrupted run: continue it with --resume, or remove that folder"
         )
-    return state_dir
 
 
 def _read_state_recipe(recipe_file: Path) -> recipes.Recipe:
@@ -139,16 +162,10 @@ def _read_state_recipe(recipe_file: Path) -> recipes.Recipe:
 
 
 def _make_state_dir(state_dir: Path, recipe: recipes.Recipe) -> None:
-    """Local rank 0 creates the folder while the other ranks wait.
-
-    Otherwise rank 0 could mistake the folder of a faster rank for an interrupted run.
-    """
-    recipe_file = state_dir / checkpoint.RECIPE
-    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+    if is_first_process():
         state_dir.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(recipe_file, recipes.to_dict(recipe))
-    while not recipe_file.is_file():  # if rank 0 fails, the launcher stops this process
-        time.sleep(0.1)
+        checkpoint.write_json(state_dir / checkpoint.RECIPE, recipes.to_dict(recipe))
+    wait_for_all()
 
 
 def print_lora_targets(loaded: LoadedModel, console: Console | None = None) -> None:

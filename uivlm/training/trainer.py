@@ -31,6 +31,7 @@ from uivlm.training.dataset import (
 )
 from uivlm.training.deepspeed import deepspeed_config
 from uivlm.training.feature_cache import CachedFeatureDataset
+from uivlm.training.fsdp import ShardedTrainer
 from uivlm.training.metrics import Meter, StepCounts, measure_peak_flops
 from uivlm.training.mixture import MixtureSampler
 from uivlm.training.validation import EvalBatch, make_eval_loader, validate
@@ -159,6 +160,10 @@ def split_projector_groups(
     optimizer.param_groups[:] = [group for group in groups if group["params"]]
 
 
+class ShardedSentenceTrainer(ShardedTrainer, SentenceTrainer):
+    """Of a model that no single GPU holds."""
+
+
 def make_trainer(
     recipe: recipes.Recipe,
     loaded: LoadedModel,
@@ -182,7 +187,8 @@ def make_trainer(
     args = training_arguments(recipe, state_dir, num_workers)
     processor, train = loaded.processor, recipe.train
     is_packed = train.max_packed_tokens is not None
-    trainer = SentenceTrainer(
+    trainer_class = ShardedSentenceTrainer if recipe.distributed.fsdp else SentenceTrainer
+    trainer = trainer_class(
         model=model,
         args=args,
         data_collator=Collator(processor.pad_id, processor.image_token_id, is_packed),
@@ -215,7 +221,7 @@ def make_trainer(
 
 def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int) -> TrainingArguments:
     train, optim, distributed = recipe.train, recipe.optim, recipe.distributed
-    return TrainingArguments(
+    args = TrainingArguments(
         output_dir=str(state_dir),
         num_train_epochs=train.epochs,
         per_device_train_batch_size=1,  # batch of rows: see `BatchSampler`
@@ -243,3 +249,5 @@ def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int
         report_to=[name for name in train.report_to if name != TENSORBOARD] or "none",
         **(EVAL_ARGUMENTS if recipe.data.eval_episodes else SAVE_ARGUMENTS),
     )
+    args._n_gpu = min(args.n_gpu, 1)  # one process trains on one GPU: the Trainer would use DataParallel
+    return args

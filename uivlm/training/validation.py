@@ -25,6 +25,7 @@ from uivlm.actions.text import ACTION_TYPES, ActionText, action_type
 from uivlm.episodes.encode import IGNORE, TOKEN_TYPES, Example, Processor
 from uivlm.episodes.episode import boxes_of
 from uivlm.episodes.rows import DamagedScreenError
+from uivlm.models.device import local_device
 from uivlm.models.multimodal import token_losses
 from uivlm.training.collator import LOG_ONLY_KEYS, Collator
 from uivlm.training.dataset import WindowDataset, loader_options
@@ -105,7 +106,7 @@ def validate(
     action_text = loader.dataset.windows.prompt_format.action_text
     num_correct = torch.zeros(len(ACTION_TYPES), dtype=torch.float64)
     num_steps, loss = torch.zeros_like(num_correct), torch.zeros(4, dtype=torch.float64)
-    device, was_training = next(model.parameters()).device, model.training
+    device, was_training = local_device(), model.training  # weights may be elsewhere
     model.eval()
     for inputs, golds, in_action in loader:
         inputs = send_to_device(inputs, device)

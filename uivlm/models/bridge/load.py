@@ -21,7 +21,7 @@ from uivlm.models.bridge.model import (
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import lora_pattern
 from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
-from uivlm.models.quantize import quantization_options
+from uivlm.models.quantize import loading_options
 from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs
 
 
@@ -30,10 +30,14 @@ class LlamaVitLoader:
     args: LlamaVitArgs
     projector_name: ClassVar[str] = "projection"
 
-    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+    def load(
+        self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
+    ) -> LoadedModel:
         """A bridge folder is small: it is read even if `init_device` is set."""
         folder = TINY_BASE if self.args.base_model == "tiny" else self.args.base_model
-        return _to_loaded(*load_base(folder, dtype), self.args.lora)
+        bridge, tokenizer = load_base(folder, dtype)
+        nn.Module.to(bridge, init_device or device)
+        return _to_loaded(bridge, tokenizer, self.args.lora)
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
         return replace(self.args, base_model=str(folder))
@@ -44,13 +48,15 @@ class LlamaPartsLoader:
     args: LlamaPartsArgs
     projector_name: ClassVar[str] = "projection"
 
-    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+    def load(
+        self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
+    ) -> LoadedModel:
         args = self.args
         parts = args.base_model, args.vision_encoder, args.visual_tokens, args.grid_size, dtype
         model, tokenizer = (
             from_config_parts(*parts, init_device)
             if init_device
-            else from_pretrained_parts(*parts, seed, **quantization_options(args.quantize, dtype))
+            else from_pretrained_parts(*parts, seed, **loading_options(args.quantize, dtype, device))
         )
         if args.projector is not None and init_device is None:
             _load_projection(model, Path(args.projector))

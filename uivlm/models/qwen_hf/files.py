@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import (
     AutoConfig,
+    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2_5_VLForConditionalGeneration,
@@ -37,7 +38,8 @@ from uivlm.models.qwen_hf.processor import Normalizer, QwenHFProcessor, VisualTo
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 PREPROCESSOR_CONFIGS = ("preprocessor_config.json", "processor_config.json")  # the first that exists counts
 PROCESSOR_FILES = (TOKENIZER, TOKENIZER_CONFIG, *PREPROCESSOR_CONFIGS)
-DOWNLOAD_FILES = [CONFIG, "generation_config.json", *PROCESSOR_FILES, "chat_template.*"]
+GENERATION_CONFIG = "generation_config.json"
+DOWNLOAD_FILES = [CONFIG, GENERATION_CONFIG, *PROCESSOR_FILES, "chat_template.*"]
 WHAT = "Qwen2-VL or later"
 WEIGHTS = "*.safetensors*"
 ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
@@ -85,6 +87,8 @@ def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> Q
     config = _read_config(root, kind)
     with pretrained.created_as(dtype, device):
         module = QwenHF(kind(config))
+    if (root / GENERATION_CONFIG).is_file():
+        module.hf_model.generation_config = GenerationConfig.from_pretrained(root)
     nn.Module.eval(module)
     return module
 

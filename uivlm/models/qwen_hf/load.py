@@ -9,7 +9,7 @@ from torch import nn
 
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import lora_pattern
-from uivlm.models.quantize import quantization_options
+from uivlm.models.quantize import loading_options
 from uivlm.models.qwen_hf import files
 from uivlm.models.qwen_hf.model import TRAINABLE_PATTERN, QwenHF, lora_targets
 from uivlm.models.qwen_hf.processor import VisualTokenBudget
@@ -21,13 +21,15 @@ class QwenHFLoader:
     args: QwenHFArgs
     projector_name: ClassVar[None] = None
 
-    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+    def load(
+        self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
+    ) -> LoadedModel:
         args = self.args
         processor = files.load_processor(args.base_model, visual_token_budget(args))
         model = (
             files.from_config(args.base_model, dtype, init_device)
             if init_device
-            else files.load(args.base_model, dtype, **quantization_options(args.quantize, dtype))
+            else files.load(args.base_model, dtype, **loading_options(args.quantize, dtype, device))
         )
         return LoadedModel(
             model,

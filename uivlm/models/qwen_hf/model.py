@@ -146,7 +146,7 @@ class QwenHF(nn.Module):
         if features is None and pixels is not None and len(pixels):
             features = self.get_image_features(pixels)
         tokens_VF = _flatten_features(features)
-        # before the text, as if there were a screen: ZeRO-3 gathers weights in the order of use
+        # before the text, as if there were a screen: FSDP gathers weights in the order of use
         dummy = (
             self._dummy_vision_pass(input_ids.device)
             if tokens_VF is None and needs_dummy_vision_pass(self)

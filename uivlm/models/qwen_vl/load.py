@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from uivlm.models.loaded_model import LoadedModel
-from uivlm.models.quantize import quantization_options
+from uivlm.models.quantize import loading_options
 from uivlm.models.qwen_vl import files
 from uivlm.models.qwen_vl.config import LongContext
 from uivlm.models.qwen_vl.model import LORA_TARGETS, TRAINABLE_PATTERN, QwenVL, vision_lora_targets
@@ -22,7 +22,9 @@ class QwenVLLoader:
     args: QwenVLArgs
     projector_name: ClassVar[None] = None
 
-    def load(self, dtype: torch.dtype, seed: int, init_device: str | None) -> LoadedModel:
+    def load(
+        self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
+    ) -> LoadedModel:
         args = self.args
         long_context: LongContext = "original" if args.dynamic_ntk else "none"
         tokenizer = files.load_tokenizer(args.base_model)
@@ -30,7 +32,7 @@ class QwenVLLoader:
             files.from_config(args.base_model, dtype, long_context, init_device)
             if init_device
             else files.load(
-                args.base_model, dtype, long_context, **quantization_options(args.quantize, dtype)
+                args.base_model, dtype, long_context, **loading_options(args.quantize, dtype, device)
             )
         )
         return LoadedModel(

@@ -152,7 +152,7 @@ class QwenVL(PreTrainedModel):
             assert input_ids is not None, "input_ids or inputs_embeds"
             if features is None and pixels is not None and len(pixels):
                 features = self.get_image_features(pixels)
-            # before the text, as if there were a screen: ZeRO-3 gathers weights in the order of use
+            # before the text, as if there were a screen: FSDP gathers weights in the order of use
             dummy = (
                 self._dummy_vision_pass(input_ids.device)
                 if features is None and needs_dummy_vision_pass(self)
