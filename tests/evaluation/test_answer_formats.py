@@ -9,7 +9,8 @@ from tests.helpers.foreign_answers import FIXED, FOREIGN_FORMATS, PLAN, SIZE, VA
 from uivlm.actions.action import Action, Finish, InvalidAction, Point, Press, Swipe, Tap, Type
 from uivlm.actions.matching import matches
 from uivlm.actions.text import ActionText
-from uivlm.evaluation.answer_formats import MAX_CHARS, AnswerFormat, parse_answer
+from uivlm.evaluation.answer_formats import MAX_CHARS, parse_answer
+from uivlm.evaluation.names import AnswerFormat
 
 
 @pytest.mark.parametrize(("text", "answer_format", "action"), VALID, ids=lambda value: ascii(value)[:50])

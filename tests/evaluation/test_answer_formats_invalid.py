@@ -17,7 +17,8 @@ from tests.helpers.foreign_answers import (
     tool,
 )
 from uivlm.actions.action import Action, Finish, InvalidAction, Press, Tap, Type
-from uivlm.evaluation.answer_formats import MAX_CHARS, AnswerFormat
+from uivlm.evaluation.answer_formats import MAX_CHARS
+from uivlm.evaluation.names import AnswerFormat
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from uivlm.actions.text import ACTION_TYPES, ActionText
 from uivlm.agents.agent import Agent, AgentError
 from uivlm.episodes.dataset import PreparedData, PreparedEpisodes
 from uivlm.episodes.episode import Episode, Screen, Step
-from uivlm.evaluation.baselines import BaselineName, Majority, Nearest, Oracle, RepeatLast, make_baseline
+from uivlm.evaluation.baselines import Majority, Nearest, Oracle, RepeatLast, make_baseline
 from uivlm.evaluation.metrics import summarize
+from uivlm.evaluation.names import BaselineName
 from uivlm.evaluation.offline import EvalMode, evaluate
 
 TRAIN = [

@@ -8,8 +8,9 @@ import pytest
 
 from tests.helpers.episodes import DONE, SWIPE_UP, TAP
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
+from uivlm.evaluation.names import PROTOCOLS, ProtocolName
 from uivlm.evaluation.protocols.prediction import StepPrediction
-from uivlm.evaluation.protocols.score import PROTOCOLS, ProtocolName, score_protocol
+from uivlm.evaluation.protocols.score import score_protocol
 from uivlm.evaluation.protocols.seeclick import regroup_boxes
 
 BOX = np.array([[0.4, 0.4, 0.1, 0.2]])  # y 0.4 to 0.5, x 0.4 to 0.6

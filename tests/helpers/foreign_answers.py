@@ -3,7 +3,8 @@
 import json
 
 from uivlm.actions.action import Action, Finish, InvalidAction, Point, Press, Swipe, Tap, Type
-from uivlm.evaluation.answer_formats import MAX_CHARS, AnswerFormat, parse_answer
+from uivlm.evaluation.answer_formats import MAX_CHARS, parse_answer
+from uivlm.evaluation.names import AnswerFormat
 
 SIZE = (2000, 1000)  # height, width: not square, so that a swap of the two shows
 FOREIGN_FORMATS: tuple[AnswerFormat, ...] = ("seeclick", "autoui", "mobile_use", "uitars")

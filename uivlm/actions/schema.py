@@ -11,7 +11,9 @@ import json
 from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
+import pydantic_core
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from uivlm.actions.action import Action as AnyAction
 from uivlm.actions.action import Finish, InvalidAction, Press, Swipe, Tap, Type
@@ -22,6 +24,9 @@ T = TypeVar("T")
 
 KIND = ": 'kind' of uivlm 0.1 is now 'type' (of an element: 'ui_type')"  # the remedy for old JSON
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+MAX_FIELDS = 1_000  # of one object: pydantic keeps an error for each unknown field, also for a repeated one
+SMALL_JSON = 10_000  # fields of all objects; of fewer, the errors of one object take little memory
 
 # The discriminated unions are for fields of other dataclasses; the adapters for single values.
 Action = Annotated[Tap | Swipe | Type | Press | Finish, Field(discriminator="type")]
@@ -39,38 +44,67 @@ class SchemaError(ValueError):
 
 def parse_json(adapter: TypeAdapter[T], data: str | bytes, location: str) -> T:
     """The value in a JSON text. Raises SchemaError."""
+    _check_num_fields(data, location)
     try:
         return adapter.validate_json(data)
     except ValidationError as error:
-        not_json = error.errors(include_input=False)[0]["type"] == "json_invalid"
-        raise SchemaError(describe_error(error, location, None if not_json else json.loads(data))) from None
+        first = error.errors(include_url=False)[0]
+        tree = None if first["type"] == "json_invalid" else pydantic_core.from_json(data)
+        raise SchemaError(_describe(first, location, tree)) from None
 
 
 def from_json(adapter: TypeAdapter[T], value: object, location: str) -> T:
     """The value of a parsed JSON tree. Raises SchemaError."""
     try:
-        text = json.dumps(value)
+        text = json.dumps(value)  # strict validation of a Python value would reject a list for a tuple
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"{location}: not a JSON value ({error})") from None
-    return parse_json(adapter, text, location)
+    _check_num_fields(text, location)
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        raise SchemaError(_describe(error.errors(include_url=False)[0], location, value)) from None
+
+
+def _check_num_fields(data: str | bytes, location: str) -> None:
+    num_colons = data.count(":") if isinstance(data, str) else data.count(b":")
+    if num_colons <= SMALL_JSON:
+        return
+
+    def check(pairs: list[tuple[str, object]]) -> None:
+        if len(pairs) > MAX_FIELDS:
+            raise ValueError(f"an object has {len(pairs)} fields; expected at most {MAX_FIELDS}")
+
+    try:
+        json.loads(data, object_pairs_hook=check)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{location}: {error}") from None
 
 
 def dump_json(adapter: TypeAdapter[T], value: T, exclude_none: bool = False) -> bytes:
-    """The JSON text of a value. NumPy's numbers are written as Python's, half a surrogate pair as U+FFFD."""
-    tree = adapter.dump_python(value, exclude_none=exclude_none, warnings=False)
-    text = json.dumps(tree, default=float, ensure_ascii=False, allow_nan=False)
+    """The JSON text of a value. NumPy's numbers are written as Python's, half a surrogate pair as U+FFFD.
+
+    Raises ValueError for a number that is not finite.
+    """
     try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        data = adapter.dump_json(value, exclude_none=exclude_none, warnings=False, fallback=float)
+    except PydanticSerializationError:  # half a surrogate pair
+        return _dump_json_slowly(adapter, value, exclude_none)
+    # Pydantic writes null for a number that is not finite, which json.dumps refuses.
+    return _dump_json_slowly(adapter, value, exclude_none) if b"null" in data else data
 
 
-def describe_error(error: ValidationError, location: str, tree: object = None) -> str:
+def _dump_json_slowly(adapter: TypeAdapter[T], value: T, exclude_none: bool) -> bytes:
+    tree = adapter.dump_python(value, exclude_none=exclude_none, warnings=False)
+    text = json.dumps(tree, default=float, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _describe(first: ErrorDetails, location: str, tree: object) -> str:
     """One sentence on the first mistake: the field, what is expected, the value.
 
     `tree` is the parsed JSON. With it, the path is without the tags that pydantic adds for unions.
     """
-    first = error.errors(include_url=False)[0]
     context, value = first.get("ctx", {}), first["input"]
     path = location + "".join(map(_path_part, _keys(first["loc"], tree)))
     match first["type"]:

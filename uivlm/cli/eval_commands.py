@@ -23,9 +23,13 @@ from uivlm.cli.options import (
     print_line,
     stdout_console,
 )
-from uivlm.evaluation.answer_formats import AnswerFormat
-from uivlm.evaluation.baselines import BaselineName
-from uivlm.evaluation.protocols.score import PROTOCOLS, PROTOCOLS_WITHOUT_DEFECTS, ProtocolName
+from uivlm.evaluation.names import (
+    PROTOCOLS,
+    PROTOCOLS_WITHOUT_DEFECTS,
+    AnswerFormat,
+    BaselineName,
+    ProtocolName,
+)
 from uivlm.parallel import ExecutorName
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from uivlm.agents.agent import AgentError
 from uivlm.cli import data_commands, device_commands, eval_commands
 from uivlm.cli.options import (
     Backend,
@@ -26,7 +25,6 @@ from uivlm.cli.options import (
     print_line,
     stdout_console,
 )
-from uivlm.devices.device import DeviceError
 
 app = typer.Typer(
     name="uivlm", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -257,6 +255,9 @@ EXTRA_OF = {  # package -> the extra of uivlm that installs it
 
 def user_message(error: Exception) -> str | None:
     """One sentence for the user; None if the error is not theirs."""
+    from uivlm.agents.agent import AgentError
+    from uivlm.devices.device import DeviceError
+
     match error:
         case ModuleNotFoundError():
             package = (error.name or "").partition(".")[0]

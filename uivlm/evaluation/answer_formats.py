@@ -9,7 +9,7 @@ import ast
 import json
 import re
 import warnings
-from typing import Literal, assert_never
+from typing import assert_never
 
 from uivlm.actions.action import (
     Action,
@@ -25,8 +25,8 @@ from uivlm.actions.action import (
 )
 from uivlm.actions.aitw import ACTION_TYPE_IDS, KEYS, STATUSES
 from uivlm.actions.text import ActionText
+from uivlm.evaluation.names import AnswerFormat
 
-AnswerFormat = Literal["ours", "seeclick", "autoui", "mobile_use", "uitars"]
 CoordinateRange = tuple[int, int]  # height, width
 
 MAX_CHARS = 20_000  # of an output: keeps Python's parser quick and within its stack

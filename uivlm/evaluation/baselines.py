@@ -12,7 +12,6 @@ In: recorded episodes; training episodes are read without their screens. Out: st
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 from rapidfuzz import fuzz, process
@@ -23,8 +22,8 @@ from uivlm.actions.text import ActionText
 from uivlm.agents.agent import Agent, AgentError
 from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.episode import Episode, History, Screen
+from uivlm.evaluation.names import BaselineName
 
-BaselineName = Literal["majority", "repeat-last", "nearest", "oracle"]
 CENTER_TAP = Tap(Point(0.5, 0.5))
 StepKey = tuple[str, int, bytes]  # goal, number of steps before, SHA-256 of the screen's pixels
 

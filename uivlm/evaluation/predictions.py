@@ -17,7 +17,8 @@ from typing import Any
 from uivlm.actions.action import Action, InvalidAction
 from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.episode import Episode, boxes_of
-from uivlm.evaluation.answer_formats import AnswerFormat, parse_answer
+from uivlm.evaluation.answer_formats import parse_answer
+from uivlm.evaluation.names import AnswerFormat
 from uivlm.evaluation.protocols.prediction import StepPrediction
 from uivlm.evaluation.verdict import read_verdicts
 

@@ -17,16 +17,11 @@ Sources: the AITW and UI-VLM papers; the code of Auto-UI, SeeClick, ShowUI and A
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
+from uivlm.evaluation.names import ProtocolName
 from uivlm.evaluation.protocols import aitz, androidcontrol, autoui, seeclick
 from uivlm.evaluation.protocols.prediction import ProtocolResult, StepPrediction, aitw_matches, mean
 
-ProtocolName = Literal["aitw", "autoui", "seeclick", "showui", "aitz", "androidcontrol"]
-PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
-PROTOCOLS_WITHOUT_DEFECTS: tuple[ProtocolName, ...] = (
-    "androidcontrol",
-)  # none that moves the score is known
 PER_EPISODE: tuple[ProtocolName, ...] = ("aitw",)
 POOLED: tuple[ProtocolName, ...] = ("aitz", "androidcontrol")  # one mean over the steps of all subsets
 
