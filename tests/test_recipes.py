@@ -157,7 +157,6 @@ def test_an_installed_package_has_its_recipes_inside(monkeypatch: pytest.MonkeyP
 
 
 def test_the_wheel_has_the_recipes(tmp_path: Path) -> None:
-    pytest.importorskip("setuptools", "77")
     source = tmp_path / "source"
     source.mkdir()
     for name in ("uivlm", "data_prep", "recipes"):

@@ -76,7 +76,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-class StoppedError(Exception):
+class StoppedError(InterruptedError):  # as if a signal had stopped all processes
     pass
 
 

@@ -1,7 +1,7 @@
-"""A whole run, and one that stops within its second epoch and resumes, in each of two processes.
+"""A run in each of several processes: a whole one, one that stops in its second epoch, or one that resumes.
 
-tests/training/test_resume.py runs this program. Arguments: the folder of a base and of data, and the folder
-for the checkpoints `whole` and `resumed`.
+tests/training/test_resume.py runs this program. Arguments: the folder of a base and of data, the checkpoint,
+and `whole`, `stopped` or `resumed`.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 STOPPED_AT = 5  # of 9 steps; the last checkpoint is that of step 4
 
 
-def main(root: str, out: str) -> None:
+def main(root: str, out: str, part: str) -> None:
     # here, since each data loader worker imports this file too, and needs none of it
     import pytest
 
@@ -18,13 +18,12 @@ def main(root: str, out: str) -> None:
     from uivlm.training.callbacks import ProgressLogger
     from uivlm.training.train import exit_distributed, train
 
-    recipe, folder = dropping(Path(root)), Path(out)
-    train(recipe, folder / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProgressLogger, "on_step_end", stop_at(STOPPED_AT), raising=False)
+    if part == "stopped":
+        ProgressLogger.on_step_end = stop_at(STOPPED_AT)  # type: ignore[method-assign]
         with pytest.raises(StoppedError):
-            train(recipe, folder / "resumed")
-    train(recipe, folder / "resumed", resume=True)
+            train(dropping(Path(root)), out)
+    else:
+        train(dropping(Path(root)), out, resume=part == "resumed")
     exit_distributed()
 
 

@@ -15,6 +15,8 @@ from uivlm.inference.constrained import ActionConstraint
 from uivlm.inference.decoding import GenerationState, append_token
 from uivlm.inference.load import load_checkpoint
 
+NO_THOUGHT = SimpleNamespace(extra_args=None)  # the sampling parameters of a request
+
 
 class Adapter:
     """vLLM's AdapterLogitsProcessor as its source has it: each request's function gets the live list of its
@@ -25,7 +27,7 @@ class Adapter:
         self.rows: dict[int, tuple[Any, list[int]]] = {}
 
     def add(self, index: int, said: list[int]) -> None:
-        self.rows[index] = self.new_req_logits_processor(None), said  # type: ignore[attr-defined]
+        self.rows[index] = self.new_req_logits_processor(NO_THOUGHT), said  # type: ignore[attr-defined]
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for index, (function, said) in self.rows.items():

@@ -13,8 +13,10 @@ from tests.helpers import two_process
 from tests.helpers.launched_runs import ENVIRONMENT, program, settings, write_bases
 from tests.helpers.paths import ROOT
 from uivlm.models.build import build
+from uivlm.models.loaded_model import LoadedModel
 from uivlm.recipe import Recipe, load, override
 from uivlm.training import train as training
+from uivlm.training.mixture import open_datasets
 from uivlm.training.trainer import training_arguments
 
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
@@ -44,16 +46,20 @@ def test_the_device_is_set_before_weights_are_read(
 ) -> None:
     calls: list[tuple[str, Any]] = []
 
-    def read(recipe: Recipe, init_device: str | None = None, device: Any = None) -> None:
+    def read(recipe: Recipe, init_device: str | None = None, device: Any = None) -> LoadedModel:
+        if init_device == "meta":  # to count tokens: no weights are read
+            return build(recipe, init_device)
         calls.append(("read", device))
         raise StopError
 
+    recipe = recipe_of(root, "llama_vit")
+    training._trainable_windows(recipe, open_datasets(recipe))  # as local rank 0 does, for which others wait
     monkeypatch.setenv("LOCAL_RANK", "5")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.set_device", lambda device: calls.append(("set", device)))
     monkeypatch.setattr(training, "build", read)
     with pytest.raises(StopError):
-        training.train(recipe_of(root, "llama_vit"), tmp_path / "out")
+        training.train(recipe, tmp_path / "out")
     assert calls == [("set", torch.device("cuda", 5)), ("read", torch.device("cuda", 5))]
 
 
@@ -71,8 +77,8 @@ def test_one_process_uses_one_of_several_gpus(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
-    args = training_arguments(recipe_of(root, "llama_vit"), tmp_path, 0, False)
-    assert (args.n_gpu, args.train_batch_size) == (1, 2)
+    args = training_arguments(recipe_of(root, "llama_vit"), tmp_path, 0)
+    assert (args.n_gpu, args.train_batch_size) == (1, 1)  # a batch of rows is one item
     assert str(args.device) == "cuda:0"
 
 

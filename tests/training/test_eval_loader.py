@@ -65,19 +65,20 @@ def test_batches_processes_and_workers_change_no_figure(
 ) -> None:
     expected = totals(model, rows, 1, 1)
     found = totals(model, rows, batch_size, num_processes, num_workers)
-    right, steps, (nats, tokens) = found.split([len(ACTION_TYPES), len(ACTION_TYPES), 2])
+    right, steps, (nats, tokens, *thoughts) = found.split([len(ACTION_TYPES), len(ACTION_TYPES), 4])
     assert 0 < right.sum() < steps.sum() == sum(NUM_STEPS), "both verdicts occur, each step once"
     assert tokens > steps.sum()
-    assert torch.equal(found[:-2], expected[:-2])
-    assert torch.equal(tokens, expected[-1])
-    assert float(nats) == pytest.approx(float(expected[-2]), rel=1e-5)
+    assert not any(thoughts)
+    assert torch.equal(found[:-4], expected[:-4])
+    assert torch.equal(tokens, expected[-3])
+    assert float(nats) == pytest.approx(float(expected[-4]), rel=1e-5)
 
 
 def test_processes_run_equally_many_forwards(rows: WindowDataset) -> None:
     loaders = [make_eval_loader(rows, 4, 0, rank, 2) for rank in range(2)]
     assert len(rows) == 10
     assert [len(loader) for loader in loaders] == [2, 2]
-    batches = [inputs["input_ids"].shape[0] for loader in loaders for inputs, _ in loader]
+    batches = [inputs["input_ids"].shape[0] for loader in loaders for inputs, *_ in loader]
     assert batches == [4, 2, 4, 1], "the last has no sentence"
 
 

@@ -110,13 +110,14 @@ def test_first_stage_resumes_to_the_same_bytes(
     parts: Recipe, stage1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its states hold no frozen weights."""
+    saving_often = with_settings(first_stage(parts), save_minutes=1e-9)
     with monkeypatch.context() as patched:
         patched.setattr(ProgressLogger, "on_log", stop_at(3))
         with pytest.raises(StoppedError):
-            train(first_stage(parts), tmp_path / "out")
+            train(saving_often, tmp_path / "out")
     state = next((tmp_path / "out.state").glob("checkpoint-*/model.safetensors"))
     assert set(load_file(state)) == {"projection.weight", "projection.bias"}
-    out = train(first_stage(parts), tmp_path / "out", resume=True)
+    out = train(saving_often, tmp_path / "out", resume=True)
     assert (out / "projector.safetensors").read_bytes() == (stage1 / "projector.safetensors").read_bytes()
 
 

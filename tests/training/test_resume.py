@@ -87,10 +87,12 @@ def test_dropout_and_workers_resume_to_the_same_bytes(
 def test_two_processes_resume_to_the_same_bytes(
     root: Path, parent: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
-    program = [str(ROOT / "tests" / "helpers" / "two_process_resume.py"), str(root), str(tmp_path)]
-    processes = two_process.begin(parent, program, tmp_path / "said", ENVIRONMENT)
-    codes = two_process.ended(parent, processes)
-    assert codes == [0, 0], (tmp_path / "said").read_text()[-8000:]
+    program = str(ROOT / "tests" / "helpers" / "two_process_resume.py")
+    for out, part in (("whole", "whole"), ("resumed", "stopped"), ("resumed", "resumed")):
+        words = [program, str(root), str(tmp_path / out), part]
+        processes = two_process.begin(parent, words, tmp_path / f"said {part}", ENVIRONMENT)
+        codes = two_process.ended(parent, processes)
+        assert codes == [0, 0], (tmp_path / f"said {part}").read_text()[-8000:]
     assert_same_weights(tmp_path / "whole", tmp_path / "resumed")
     assert losses(tmp_path / "whole") == losses(tmp_path / "resumed")
     assert len(losses(tmp_path / "whole")) == 9

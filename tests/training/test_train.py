@@ -82,7 +82,7 @@ def test_the_card_tells_the_run(root: Path, tmp_path: Path) -> None:
         "adapters": 2 * sum(4 * (a + b) for a, b in width.values()), "projection": 24 * 32 + 32,
     }  # fmt: skip
     assert card["seed"] == 7
-    assert card["prompt"] == {"num_bins": 100, "max_screens": 4, "max_past_actions": 3}
+    assert card["prompt"] == {"num_bins": 100, "max_screens": 4, "max_past_actions": 3, "thoughts": "none"}
     assert set(card["versions"]) == {"uivlm", "torch", "transformers", "peft"}
     assert card["command"].split()[0] == shlex.quote(sys.argv[0])
     assert card["num_processes"] == 1

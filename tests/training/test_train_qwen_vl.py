@@ -1,6 +1,7 @@
 """Runs of Qwen-VL: adapters, full fine-tuning, quantized bases, gradient checkpointing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from uivlm.inference.load import load_checkpoint
 from uivlm.models.adapters import ADAPTER_WEIGHTS
 from uivlm.models.build import build
 from uivlm.recipe import LoraArgs, Recipe
-from uivlm.training import trainer as sentence_trainer
 from uivlm.training.callbacks import latest_checkpoint
 from uivlm.training.checkpoint import checkpoint_files
 from uivlm.training.train import train
@@ -122,19 +122,12 @@ def test_every_layout_of_qwenvl_gives_the_same_loss_and_gradient(root: Path, tmp
         assert np.allclose(values, values[0], rtol=1e-3), (name, values)
 
 
-def test_computing_blocks_again_changes_no_gradient(root: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """Blocks that forget what they computed, as the model has it, and blocks that keep it."""
-    arguments = sentence_trainer.training_arguments
-    asked = []
-
-    def kept(recipe: Recipe, state: Path, workers: int, recompute: bool) -> Any:
-        asked.append(recompute)
-        return arguments(recipe, state, workers, False)
-
-    outs = [train(qwen(root, {}), tmp_path / "again")]
-    monkeypatch.setattr(sentence_trainer, "training_arguments", kept)
-    outs.append(train(qwen(root, {}), tmp_path / "kept"))
-    assert asked == [True]
+def test_computing_blocks_again_changes_no_gradient(root: Path, tmp_path: Path) -> None:
+    """Blocks that forget what they computed, as the recipe has it, and blocks that keep it."""
+    again = qwen(root, {})
+    assert again.train.activation_checkpointing
+    kept = replace(again, train=replace(again.train, activation_checkpointing=False))
+    outs = [train(again, tmp_path / "again"), train(kept, tmp_path / "kept")]
     logs = [[json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()] for out in outs]
     for name in ("loss", "grad_norm"):
         values = np.array([[line[name] for line in log] for log in logs])

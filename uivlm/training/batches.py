@@ -61,11 +61,13 @@ class BatchSampler(Sampler[Batch]):
         return self.num_batches
 
     def __iter__(self) -> Iterator[Batch]:
-        batches = even_out(self._plan(self.epoch), self.num_batches)
-        if self.layout.max_packed_tokens is not None:
-            order = np.random.default_rng((self.seed, self.epoch, 1)).permutation(len(batches))
-            batches = [batches[i] for i in order]
-        return iter(batches)
+        planned = self._plan(self.epoch)
+        if self.layout.max_packed_tokens is None:
+            # empty ones at the end: the other steps have the same rows for any number of processes
+            return iter(planned + [()] * (self.num_batches - len(planned)))
+        batches = even_out(planned, self.num_batches)
+        order = np.random.default_rng((self.seed, self.epoch, 1)).permutation(len(batches))
+        return iter([batches[i] for i in order])
 
     def _plan(self, epoch: int) -> list[Batch]:
         rows, layout = self.mixture.sample_epoch(self.seed, epoch), self.layout
