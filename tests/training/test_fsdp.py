@@ -61,7 +61,8 @@ def test_several_processes_train_as_one(
 ) -> None:
     changes = settings(root, kind, 4 // count, *both, FSDP, *more)
     together(parent, program(kind, changes, tmp_path / "many"), tmp_path, count)
-    alone(kind, settings(root, kind, 4, *both), tmp_path / "one")
+    same_steps = [f"train.gradient_accumulation_steps={2 * count}"] if PACKED[1] in both else []
+    alone(kind, settings(root, kind, 4, *both, *same_steps), tmp_path / "one")
     assert_same_run(tmp_path / "one", tmp_path / "many")
 
 

@@ -89,7 +89,7 @@ def test_a_forward_pass_without_a_sentence(
     root: Path, kind: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its loss is 0, and so is each gradient; each trained weight has one, since others wait for it."""
-    monkeypatch.setattr("uivlm.models.bridge.model.needs_dummy_vision_pass", lambda _: True)
+    monkeypatch.setattr("uivlm.models.bridge.model.needs_dummy_vision_pass", lambda: True)
     built = build(of_kind(root, kind))
     model = adapters.prepare_for_training(built, 0).train()
     batch = Collator(built.processor.pad_id, built.processor.image_token_id, packed)([])

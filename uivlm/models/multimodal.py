@@ -127,6 +127,6 @@ def lora_pattern(model: nn.Module, prefix: str, inside: str = "") -> str:
     return "|".join(re.escape(name).replace(r"\.0\.", r"\.\d+\.") for name in sorted(found))
 
 
-def needs_dummy_vision_pass(module: nn.Module) -> bool:
-    """In distributed training every rank must run the same modules, even if its rows have no screen."""
-    return module.training and torch.distributed.is_available() and torch.distributed.is_initialized()
+def needs_dummy_vision_pass() -> bool:
+    """In a distributed run every rank must run the same modules, even if its rows have no screen."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -189,9 +189,7 @@ class LlamaVit(PreTrainedModel):
             features = self.get_image_features(pixels)
         # before the text, as if there were a screen: FSDP gathers weights in the order of use
         dummy = (
-            self._dummy_vision_pass(input_ids.device)
-            if features is None and needs_dummy_vision_pass(self)
-            else 0
+            self._dummy_vision_pass(input_ids.device) if features is None and needs_dummy_vision_pass() else 0
         )
         embeds_BTD = self.embed(input_ids, features) + dummy
         mask = mask_for_training(attention_mask, labels)

@@ -149,7 +149,7 @@ class QwenHF(nn.Module):
         # before the text, as if there were a screen: FSDP gathers weights in the order of use
         dummy = (
             self._dummy_vision_pass(input_ids.device)
-            if tokens_VF is None and needs_dummy_vision_pass(self)
+            if tokens_VF is None and needs_dummy_vision_pass()
             else 0
         )
         embeds_BTD, image_mask_BT = self._merge_embeddings(input_ids, tokens_VF)

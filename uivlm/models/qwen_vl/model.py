@@ -155,7 +155,7 @@ class QwenVL(PreTrainedModel):
             # before the text, as if there were a screen: FSDP gathers weights in the order of use
             dummy = (
                 self._dummy_vision_pass(input_ids.device)
-                if features is None and needs_dummy_vision_pass(self)
+                if features is None and needs_dummy_vision_pass()
                 else 0
             )
             inputs_embeds = self.embed(input_ids, features, has_past=past > 0) + dummy
