@@ -13,7 +13,7 @@ from tests.helpers.engines import next_logits, of_kind
 from tests.helpers.tiny_models import episode, screen
 from uivlm.episodes.sentence import PromptFormat
 from uivlm.inference.engine import TorchEngine
-from uivlm.inference.kv_cache import FREE_TOKENS, preallocated_cache
+from uivlm.inference.kv_cache import FREE_TOKENS, PreallocatedLayer, preallocated_cache
 from uivlm.inference.load import LoadedCheckpoint
 from uivlm.models.multimodal import encode_screens
 
@@ -107,3 +107,28 @@ def test_later_ages(max_screens: int) -> None:
         screen = whole.steps[t].screen
         later = {of[screen] for of in ages[t + 1 :] if screen in of} - {ages[t][screen]}
         assert prompt_format.later_ages(t) == tuple(sorted(later))
+
+
+def test_the_search_for_several_actions_copies_no_prompt(
+    checkpoint_of_kind: LoadedCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each candidate is run after the one prompt: only its own tokens are written."""
+    engine, history, limit = TorchEngine(checkpoint_of_kind, 8, constrained=True), episode(1, 4).history(2), 8
+    written: list[int] = []
+    update = PreallocatedLayer.update
+
+    def counted(self: PreallocatedLayer, keys: torch.Tensor, values: torch.Tensor, *rest: Any) -> Any:
+        written.append(keys.shape[2])
+        return update(self, keys, values, *rest)
+
+    monkeypatch.setattr(PreallocatedLayer, "update", counted)
+    decisions = engine.top_k(history, 3)
+    num_layers = len(engine.prefix_cache.prefixes[0].layers)
+    prompt, later = written[:num_layers], written[num_layers:]
+    assert min(prompt) > 4 * limit
+    assert len(later) >= 3 * num_layers, "several candidates were run"
+    assert max(later) <= limit
+    # the prompt is still that of the cache
+    again = TorchEngine(checkpoint_of_kind, 8, constrained=True).top_k(history, 3)
+    assert [one.text for one in engine.top_k(history, 3)] == [one.text for one in again]
+    assert [one.text for one in decisions] == [one.text for one in again]

@@ -14,6 +14,7 @@ from uivlm.models import adapters
 from uivlm.models.bridge.model import LlamaVit
 from uivlm.models.build import build, prompt_format
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.merging import merge_adapters
 from uivlm.recipe import LlamaVitArgs, Recipe, from_dict, to_dict
 from uivlm.training import checkpoint
 from uivlm.training.train import train
@@ -93,7 +94,7 @@ def test_merging_adds_b_a_scale(small: Recipe) -> None:
     name = "language.model.layers.1.mlp.up_proj"
     part = model.get_submodule(f"base_model.model.{name}")
     delta = part.lora_B["default"].weight @ part.lora_A["default"].weight * 8 / 4  # type: ignore[index,operator,union-attr]
-    module = adapters.merge_adapters(model)
+    module = merge_adapters(model)
     after = module.get_submodule(name).weight
     assert torch.allclose(after, before[f"{name}.weight"] + delta, atol=1e-6)
     assert float(delta.abs().max()) > 1e-3
@@ -111,7 +112,7 @@ def test_saved_adapters_are_the_same_adapters(small: Recipe, tmp_path: Path) -> 
     ]  # fmt: skip
     again = adapters.load_adapters(build(small), tmp_path).eval()
     assert torch.equal(again(ids, pixels).logits, wanted)
-    assert torch.allclose(adapters.merge_adapters(again)(ids, pixels).logits, wanted, atol=1e-4)
+    assert torch.allclose(merge_adapters(again)(ids, pixels).logits, wanted, atol=1e-4)
     assert not torch.allclose(build(small).model(ids, pixels).logits, wanted, atol=1e-2)
 
 

@@ -131,8 +131,17 @@ def merge(
     """Merge a checkpoint's adapters into its model and save it in the model's own format."""
     from uivlm.inference.load import read_recipe
     from uivlm.models.export import merge as run_merge
+    from uivlm.models.merging import MAX_MERGE_ERROR
 
-    run_merge(read_recipe(ckpt), ckpt, out)
+    recipe = read_recipe(ckpt)
+    error = run_merge(recipe, ckpt, out)
+    if error > MAX_MERGE_ERROR:
+        warning = (
+            f"warning: rounding to {recipe.train.precision} changed the adapters' update of a layer by up to "
+            f"{error:.0%}: use {ckpt} itself, whose adapters `uivlm eval` and `uivlm serve` keep beside the "
+            "weights"
+        )
+        stderr_console.print(Text(warning, "yellow"), soft_wrap=True)
     print_line(f"base: {out}")
 
 

@@ -18,6 +18,7 @@ from uivlm.actions.decision import Decision
 from uivlm.episodes.episode import History
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.decode_graph import DecodeGraphs
 from uivlm.inference.decoding import (
     MAX_NEW_TOKENS,
     GenerationState,
@@ -30,7 +31,6 @@ from uivlm.inference.load import LoadedCheckpoint
 from uivlm.inference.prefix_cache import (
     MAX_CACHED_SCREENS,
     BatchDecoder,
-    CachedPrefix,
     CacheKey,
     ImageFeatureCache,
     PrefixCache,
@@ -82,6 +82,9 @@ class TorchEngine:
         action_text = checkpoint.prompt_format.action_text
         self.constraint = ActionConstraint(checkpoint.processor, action_text) if constrained else None
         self.lock = Lock()
+        # on a CPU the step of one token is not captured: there, its time is not that of starting kernels
+        is_captured = checkpoint.supports_static_decoding and next(checkpoint.model.parameters()).is_cuda
+        self.graphs = DecodeGraphs(checkpoint.model) if is_captured else None
         prefixes = max_cached_prefixes if checkpoint.supports_prefix_cache else 0
         self.cache_sizes = (MAX_CACHED_SCREENS, prefixes) if use_cache else (0, 0)
         self.reset_cache()
@@ -127,10 +130,9 @@ class TorchEngine:
             decoder, logits = self._prefill([prompt])
             state = self._new_state(prompt)
             while state.is_thinking:
-                run = self._step([state], logits)
-                logits = decoder.step(run, run, None)
+                logits = decoder.decode(self._step([state], logits))
             self._store_prefixes(decoder)
-            next_probs = partial(self._next_probs, decoder.cached_prefixes()[0])
+            next_probs = partial(_next_probs, decoder, len(decoder.keys[0]))
             probs = logits[0].float().softmax(-1)
             candidates = list(search_top_k(self.constraint, next_probs, probs, k, state.max_new_tokens))
         thought = processor.decode(state.thought_ids)
@@ -141,14 +143,6 @@ class TorchEngine:
             )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
-
-    def _next_probs(self, prefix: CachedPrefix, token_ids: list[int]) -> Tensor:
-        """Probabilities [V] of the token after these.
-
-        Each call starts at the prompt: keys and values of one prompt are in memory, not those of each prefix.
-        """
-        decoder = BatchDecoder(self.checkpoint.model, self.checkpoint.processor.pad_id, [prefix])
-        return decoder.step([token_ids], [token_ids], None)[0].float().softmax(-1)
 
     def _new_state(self, prompt: _Prompt) -> GenerationState:
         num_free_tokens = self.checkpoint.processor.max_length - len(prompt.token_ids)
@@ -162,7 +156,7 @@ class TorchEngine:
             rows = self._step(states, logits)
             if not any(rows):
                 break
-            logits = decoder.step(rows, rows, None)
+            logits = decoder.decode(rows)
         self._store_prefixes(decoder)
         return states
 
@@ -227,7 +221,8 @@ class TorchEngine:
             later = [screen for prompt in prompts for screen in prompt.later]
             pieces, screen_keys = zip(*new_screens, *later, strict=True)
             features = torch.cat(self.feature_cache.get(pieces, screen_keys)[: len(new_screens)])[None]
-        decoder = BatchDecoder(self.checkpoint.model, self.checkpoint.processor.pad_id, prefixes)
+        pad_id = self.checkpoint.processor.pad_id
+        decoder = BatchDecoder(self.checkpoint.model, pad_id, prefixes, self.graphs)
         lengths = [len(prefix.keys) for prefix in prefixes]
         token_ids = [prompt.token_ids[n:] for prompt, n in zip(prompts, lengths, strict=True)]
         keys = [prompt.keys[n:] for prompt, n in zip(prompts, lengths, strict=True)]
@@ -237,3 +232,12 @@ class TorchEngine:
         if self.prefix_cache.max_prefixes:
             for prefix in decoder.cached_prefixes():
                 self.prefix_cache.add(prefix)
+
+
+def _next_probs(decoder: BatchDecoder, prompt_length: int, token_ids: list[int]) -> Tensor:
+    """Probabilities [V] of the token after the prompt and these.
+
+    Each call starts at the prompt, whose keys and values stay where they are.
+    """
+    decoder.truncate(prompt_length)
+    return decoder.step([token_ids], [token_ids], None)[0].float().softmax(-1)

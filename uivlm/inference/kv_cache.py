@@ -46,6 +46,12 @@ def _enlarge(buffer: Tensor, used: int, needed: int) -> Tensor:
     return larger
 
 
+def truncate(cache: Any, length: int) -> None:
+    """Keep the first tokens. Copies nothing: the next ones overwrite what followed."""
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys[:, :, :length], layer.values[:, :, :length]
+
+
 def preallocated_cache() -> Cache:
     """An empty cache for one batch of sequences."""
     return Cache(layer_class_to_replicate=PreallocatedLayer)

@@ -30,6 +30,7 @@ class LoadedCheckpoint:
     recipe: Recipe
     name: str  # of the folder
     supports_prefix_cache: bool = True
+    supports_static_decoding: bool = False
 
 
 def load_checkpoint(folder: str | Path, expected_format: PromptFormat | None = None) -> LoadedCheckpoint:
@@ -83,8 +84,15 @@ def _base_key(recipe: Recipe) -> tuple[object, ...]:
 def _to_checkpoint(loaded: LoadedModel, model: nn.Module, recipe: Recipe, root: Path) -> LoadedCheckpoint:
     if torch.cuda.is_available() and not loaded.quantized:
         model.cuda()
-    format_, name = prompt_format(recipe), root.resolve().name
-    return LoadedCheckpoint(model, loaded.processor, format_, recipe, name, loaded.supports_prefix_cache)
+    return LoadedCheckpoint(
+        model,
+        loaded.processor,
+        prompt_format(recipe),
+        recipe,
+        root.resolve().name,
+        loaded.supports_prefix_cache,
+        loaded.supports_static_decoding and not loaded.quantized,  # kernels of quantized layers may wait
+    )
 
 
 def read_recipe(folder: str | Path) -> Recipe:

@@ -9,6 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,8 @@ from torch import Tensor, nn
 from uivlm.episodes.encode import Processor
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
-from uivlm.inference.kv_cache import preallocated_cache
+from uivlm.inference.decode_graph import DecodeGraphs, StaticDecoder
+from uivlm.inference.kv_cache import preallocated_cache, truncate
 from uivlm.models.multimodal import encode_screens
 
 MAX_CACHED_SCREENS = 64  # screens whose features are cached, in addition to the prefixes
@@ -114,7 +116,13 @@ class BatchDecoder:
     Rows are padded on the left, again in each step; `attention_mask` [B, M] is False at padding.
     """
 
-    def __init__(self, model: nn.Module, pad_id: int, prefixes: Sequence[CachedPrefix]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        pad_id: int,
+        prefixes: Sequence[CachedPrefix],
+        graphs: DecodeGraphs | None = None,  # of this model
+    ) -> None:
         self.model, self.pad_id = model, pad_id
         self.device = next(model.parameters()).device
         self.keys = [list(prefix.keys) for prefix in prefixes]
@@ -126,6 +134,8 @@ class BatchDecoder:
         for layer, parts in enumerate(zip(*(_layers_or_empty(prefixes)), strict=True)):
             keys, values = (_concat_padded([part[i] for part in parts], longest, 2) for i in (0, 1))
             self.past_key_values.update(keys, values, layer)
+        self.graphs = graphs
+        self.static: StaticDecoder | None = None  # has the newest tokens, which `past_key_values` lacks
         stored = [prefix.position_ids for prefix in prefixes if prefix.position_ids is not None]
         if longest and stored:
             empty = stored[0][..., :0]
@@ -140,6 +150,7 @@ class BatchDecoder:
 
         `features` [1, number of visual tokens, width]: of the screens in these tokens, row by row.
         """
+        self._leave_static_buffers()
         longest = max(map(len, token_ids))
         padded = torch.full((len(token_ids), longest), self.pad_id)
         mask = torch.zeros(len(token_ids), longest, dtype=torch.bool)
@@ -168,8 +179,41 @@ class BatchDecoder:
         logits: Tensor = outputs.logits[:, -1]
         return logits
 
+    def decode(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
+        """`step` for generated text after a prefill: token by token in static buffers, if there are graphs.
+
+        The next step overwrites the logits.
+        """
+        if self.graphs is None:
+            return self.step(token_ids, token_ids, None)
+        columns = zip_longest(*(reversed(row) for row in token_ids))
+        for tokens in reversed(list(columns)):
+            if self.static is None or self.static.is_full:
+                self._leave_static_buffers()
+                self.static = self.graphs.load(self.past_key_values, self.attention_mask)
+            logits = self.static.step(tokens)
+            present = torch.tensor([[token is not None] for token in tokens])
+            self.attention_mask = torch.cat([self.attention_mask, present], 1)
+        for own, new in zip(self.keys, token_ids, strict=True):
+            own += new
+        return logits
+
+    def _leave_static_buffers(self) -> None:
+        if self.static is not None:
+            self.static.append_to(self.past_key_values)
+            self.static = None
+
+    def truncate(self, length: int) -> None:
+        """Keep the first tokens of a single sequence, without a copy."""
+        assert len(self.keys) == 1, "rows are padded on the left: the first tokens of several are not these"
+        self._leave_static_buffers()
+        truncate(self.past_key_values, length)
+        self.attention_mask = self.attention_mask[:, :length]
+        del self.keys[0][length:]
+
     def cached_prefixes(self) -> list[CachedPrefix]:
         """The state of each sequence, without padding."""
+        self._leave_static_buffers()
         position_ids = getattr(self.past_key_values, "position_ids", None)
         prefixes = []
         for i, keys in enumerate(self.keys):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from uivlm.models.build import build, model_loader
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.merging import MAX_MERGE_ERROR, merge_adapters, merge_errors
 from uivlm.models.multimodal import is_vision_parameter
 from uivlm.models.pretrained import (
     PROJECTOR_WEIGHTS,
@@ -175,13 +176,6 @@ def load_adapters(loaded: LoadedModel, folder: Path) -> PeftModel:
     return model
 
 
-def merge_adapters(model: PeftModel) -> nn.Module:
-    """The base with W + B A scale in place of W: as fast as the base."""
-    merged = model.merge_and_unload().requires_grad_(False)
-    assert isinstance(merged, nn.Module)
-    return merged.eval()
-
-
 def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
     model = get_peft_model(loaded.model, config)
     assert isinstance(model, PeftModel)
@@ -278,7 +272,11 @@ def load_extra(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
 
 
 def load(recipe: Recipe, folder: Path) -> tuple[LoadedModel, nn.Module]:
-    """The model of a checkpoint in evaluation mode. Adapters are merged, unless the base is quantized."""
+    """The model of a checkpoint in evaluation mode.
+
+    Adapters are merged, unless the base is quantized or rounding would change a layer's update by more than
+    MAX_MERGE_ERROR.
+    """
     recipe = recipe.without_pretrained_projector()  # the checkpoint has its own
     if FULL_DIR in checkpoint_files(recipe):
         full_args = model_loader(recipe.model).saved_args(folder / FULL_DIR)
@@ -291,7 +289,10 @@ def load(recipe: Recipe, folder: Path) -> tuple[LoadedModel, nn.Module]:
         return loaded, loaded.model.requires_grad_(False).eval()
     if loaded.quantized:
         return _load_unmerged(loaded, folder)
-    return loaded, merge_adapters(load_adapters(loaded, folder))
+    model = load_adapters(loaded, folder)
+    if any(error > MAX_MERGE_ERROR for error in merge_errors(model)):
+        return loaded, _unmerged(model)
+    return loaded, merge_adapters(model)
 
 
 def load_adapters_shared_base(recipe: Recipe, folders: Sequence[Path]) -> list[tuple[LoadedModel, nn.Module]]:
@@ -304,9 +305,22 @@ def load_adapters_shared_base(recipe: Recipe, folders: Sequence[Path]) -> list[t
 
 
 def _load_unmerged(loaded: LoadedModel, folder: Path) -> tuple[LoadedModel, nn.Module]:
-    model = load_adapters(loaded, folder).get_base_model()
-    assert isinstance(model, nn.Module)
-    return loaded, model.requires_grad_(False).eval()
+    return loaded, _unmerged(load_adapters(loaded, folder))
+
+
+def _unmerged(model: PeftModel) -> nn.Module:
+    """The base with adapters beside its weights, in its precision: each call would round them to it."""
+    base = model.get_base_model()
+    assert isinstance(base, nn.Module)
+    for layer in base.modules():
+        if not isinstance(layer, LoraLayer):
+            continue
+        dtype = cast(Tensor, layer.get_base_layer().weight).dtype
+        matrices = (*layer.lora_A.values(), *layer.lora_B.values())
+        for matrix in matrices if dtype.is_floating_point else ():
+            if isinstance(matrix, LoraMatrix):
+                matrix.to(dtype)
+    return base.requires_grad_(False).eval()
 
 
 def _copy_sharing_weights(loaded: LoadedModel) -> nn.Module:

@@ -40,6 +40,10 @@ class LoadedModel:
     freeze_language_model: bool = False  # without adapters: train the projector alone
     vision_lora_targets: str | None = None  # the same of the vision encoder; `lora.vision` adds them
     supports_prefix_cache: bool = True  # do keys and values of a prefix stay valid when the prompt grows?
+    # can a CUDA graph replay a token? `forward` then takes `inputs_embeds` [B, 1, D] of
+    # `get_input_embeddings()` in place of `input_ids`, and an `attention_mask` bool [B, 1, 1, cached tokens];
+    # it reads no value on the CPU
+    supports_static_decoding: bool = False
 
     @property
     def all_lora_targets(self) -> str:

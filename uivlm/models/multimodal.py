@@ -127,6 +127,12 @@ def lora_pattern(model: nn.Module, prefix: str, inside: str = "") -> str:
     return "|".join(re.escape(name).replace(r"\.0\.", r"\.\d+\.") for name in sorted(found))
 
 
+def has_fixed_rope(language: nn.Module) -> bool:
+    """False if transformers reads the greatest position on the CPU to choose rotary frequencies."""
+    types = (str(getattr(part, "rope_type", "")) for part in language.modules())
+    return not any("dynamic" in name or name == "longrope" for name in types)
+
+
 def needs_dummy_vision_pass() -> bool:
     """In a distributed run every rank must run the same modules, even if its rows have no screen."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()

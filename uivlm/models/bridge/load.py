@@ -19,7 +19,7 @@ from uivlm.models.bridge.model import (
     LlamaVit,
 )
 from uivlm.models.loaded_model import LoadedModel
-from uivlm.models.multimodal import lora_pattern
+from uivlm.models.multimodal import has_fixed_rope, lora_pattern
 from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
 from uivlm.models.quantize import loading_options
 from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs
@@ -98,4 +98,5 @@ def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) ->
         trainable_pattern=TRAINABLE_PATTERN,
         # not the pooling: where patches are read, it has no gradient
         vision_lora_targets=lora_pattern(bridge, "vision", r"\.layers?\.\d+\."),
+        supports_static_decoding=has_fixed_rope(bridge.language),
     )

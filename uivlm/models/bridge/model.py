@@ -171,11 +171,12 @@ class LlamaVit(PreTrainedModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         pixels: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         features: Tensor | Sequence[Tensor] | None = None,
+        inputs_embeds: Tensor | None = None,
         lengths: Tensor | None = None,
         position_ids: Tensor | None = None,
         **rest: Any,
@@ -183,8 +184,12 @@ class LlamaVit(PreTrainedModel):
         """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V].
 
         `lengths`: of the sentences packed into one row, B = 1. `position_ids`: if padding lies between
-        tokens.
+        tokens. `inputs_embeds` [B, T, D] are of text alone, with its `position_ids`.
         """
+        if inputs_embeds is not None:
+            known = {"attention_mask": attention_mask, "position_ids": position_ids}
+            return cast(CausalLMOutputWithPast, self.language(inputs_embeds=inputs_embeds, **rest | known))
+        assert input_ids is not None, "input_ids or inputs_embeds"
         if features is None and pixels is not None and len(pixels):
             features = self.get_image_features(pixels)
         # before the text, as if there were a screen: FSDP gathers weights in the order of use

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from uivlm.models.loaded_model import LoadedModel
-from uivlm.models.multimodal import lora_pattern
+from uivlm.models.multimodal import has_fixed_rope, lora_pattern
 from uivlm.models.quantize import loading_options
 from uivlm.models.qwen_hf import files
 from uivlm.models.qwen_hf.model import TRAINABLE_PATTERN, QwenHF, lora_targets
@@ -40,6 +40,9 @@ class QwenHFLoader:
             trainable_pattern=TRAINABLE_PATTERN,
             vision_lora_targets=lora_pattern(model, "model.visual"),
             quantized=args.quantize is not None,
+            # a sliding window would need a second mask
+            supports_static_decoding=has_fixed_rope(model)
+            and not getattr(model.config.text_config, "use_sliding_window", False),
         )
 
     def saved_args(self, folder: Path) -> QwenHFArgs:

@@ -125,7 +125,7 @@ class QwenHF(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         pixels: ScreenBatch | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
@@ -134,13 +134,23 @@ class QwenHF(nn.Module):
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         lengths: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        position_ids: Tensor | None = None,
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V], of the last `logits_to_keep` (0: all).
 
         With `labels`, of those that predict a trained token: [trained tokens, V]. `attention_mask` covers the
-        cached tokens as well. `lengths`: of the sentences packed into one row, B = 1.
+        cached tokens as well. `lengths`: of the sentences packed into one row, B = 1. `inputs_embeds`
+        [B, T, D] are of text alone, with its `position_ids` [B, T].
         """
+        if inputs_embeds is not None:
+            known: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
+            known |= {"past_key_values": past_key_values, "use_cache": use_cache}
+            outputs = cast(Any, self.model).language_model(inputs_embeds=inputs_embeds, **known)
+            logits = select_trained_logits(self.lm_head, outputs.last_hidden_state, None, logits_to_keep)
+            return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+        assert input_ids is not None, "input_ids or inputs_embeds"
         if use_cache and past_key_values is None and labels is None:
             past_key_values = DynamicCache()
         if features is None and pixels is not None and len(pixels):

@@ -45,6 +45,7 @@ class QwenVLLoader:
             vision_lora_targets=vision_lora_targets(model),
             quantized=args.quantize is not None,
             supports_prefix_cache=not args.dynamic_ntk,  # it rotates keys by a factor of the prompt's length
+            supports_static_decoding=not args.dynamic_ntk,
         )
 
     def saved_args(self, folder: Path) -> QwenVLArgs:

@@ -181,7 +181,9 @@ class QwenVL(PreTrainedModel):
         """With long context, dynamic NTK and logn attention, in evaluation only, like the original."""
         config, num_tokens = self.config, embeds_BTD.shape[1]
         mask = None
-        if (attention_mask is not None and not bool(attention_mask.all())) or (past and num_tokens > 1):
+        if attention_mask is not None and attention_mask.dim() == 4:  # of static decoding
+            mask = attention_mask
+        elif (attention_mask is not None and not bool(attention_mask.all())) or (past and num_tokens > 1):
             mask = causal_mask(attention_mask, past, num_tokens, embeds_BTD.device)
         original = config.long_context == "original" and not self.training
         alpha = 1.0
