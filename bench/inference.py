@@ -6,8 +6,9 @@
 Greedy decoding on simulated screens. The flat Qwen-VL has the published numbers of pixels, patches and tokens
 of a screen, but one layer in each tower, at half the width, and the first part of the vocabulary. (The
 narrower a layer, the larger the share of attention to the past.) Its weights and a recipe's are random: only
-configuration and tokenizer are read. The modes take turns in one run. Compare the
-ratios: to each other, and to a floor (bench/shared/roofline.py).
+configuration and tokenizer are read. In their tables one window holds all steps, so that only the past grows.
+The line after each table is of 24 steps with the recipe's own window: the median and the maximum. The modes
+take turns in one run. Compare the ratios: to each other, and to a floor (bench/shared/roofline.py).
 """
 
 import json
@@ -25,13 +26,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from shared.actions import random_checkpoint, time_actions
 from shared.episodes import episodes_of_length
 from shared.roofline import count_weight_bytes, latency_floors, measure_device
 
 from uivlm.episodes.episode import Episode
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
-from uivlm.models.build import build, prompt_format
+from uivlm.models.build import prompt_format
 from uivlm.models.qwen_vl.config import DEFAULT_VISUAL, QwenVLConfig, to_original
 from uivlm.recipe import Recipe, override
 from uivlm.recipe import load as load_recipe
@@ -49,6 +51,7 @@ TINY_LANGUAGE_MODEL = {
 }
 TINY_VISION_ENCODER = {"layers": 1, "width": 832, "heads": 8, "output_dim": 2048}
 NUM_BPE_RANKS = 4096  # of the vocabulary
+OWN_WINDOW_PARTS = 3  # recorded episodes of an episode of 24 steps
 SHORT_MAX_NEW_TOKENS, NUM_EPISODES_SHORT = 8, 4  # of a model with random weights
 CACHED, UNCACHED = "cached, constrained", "uncached, constrained"
 MODES = {
@@ -63,18 +66,21 @@ StepLatencies = dict[int, list[float]]  # ms by the number of screens before
 
 
 def main(recipe: str | None, settings: Sequence[str]) -> None:
-    console, episodes = Console(width=120), _paired_episodes()
+    console, episodes = Console(width=120), _joined_episodes(EPISODES, 2)
     with tempfile.TemporaryDirectory() as folder:
         if recipe is not None:
             full_size = override(load_recipe(recipe), [*LONG_HISTORY, *settings])
-            loaded = _random_checkpoint(full_size, "cuda" if torch.cuda.is_available() else "cpu")
-            _measure(recipe, loaded, episodes[:NUM_EPISODES_SHORT], SHORT_MAX_NEW_TOKENS, console)
+            loaded = random_checkpoint(full_size, "cuda" if torch.cuda.is_available() else "cpu")
+            own = override(load_recipe(recipe), settings)
+            _measure(recipe, loaded, own, episodes[:NUM_EPISODES_SHORT], SHORT_MAX_NEW_TOKENS, console)
         else:
-            save_base_checkpoint(load_recipe("tiny"), Path(folder) / "base")
-            _measure("the tiny base", load_checkpoint(Path(folder) / "base"), episodes, None, console)
+            tiny = load_recipe("tiny")
+            save_base_checkpoint(tiny, Path(folder) / "base")
+            _measure("the tiny base", load_checkpoint(Path(folder) / "base"), tiny, episodes, None, console)
             _measure(
                 "a flat Qwen-VL",
                 _tiny_qwen_vl(Path(folder) / "qwen"),
+                load_recipe("qwenvl"),
                 episodes[:NUM_EPISODES_SHORT],
                 SHORT_MAX_NEW_TOKENS,
                 console,
@@ -84,13 +90,11 @@ def main(recipe: str | None, settings: Sequence[str]) -> None:
     console.print(f"peak memory: {memory:.0f} MB{held}")
 
 
-def _paired_episodes() -> list[Episode]:
-    """Two episodes after each other: a long past."""
-    episodes = episodes_of_length("test", LONGEST, 2 * EPISODES)
-    return [
-        replace(one, steps=one.steps + two.steps)
-        for one, two in zip(episodes[::2], episodes[1::2], strict=True)
-    ]
+def _joined_episodes(num_episodes: int, num_parts: int) -> list[Episode]:
+    """Each is several recorded ones after each other: a long past."""
+    parts = episodes_of_length("test", LONGEST, num_episodes * num_parts)
+    groups = [parts[i : i + num_parts] for i in range(0, len(parts), num_parts)]
+    return [replace(group[0], steps=sum((part.steps for part in group), ())) for group in groups]
 
 
 def _tiny_qwen_vl(folder: Path) -> LoadedCheckpoint:
@@ -109,21 +113,13 @@ def _tiny_qwen_vl(folder: Path) -> LoadedCheckpoint:
     (folder / "config.json").write_text(json.dumps(to_original(config)), "utf-8")
     (folder / "qwen.tiktoken").write_bytes(b"".join(ranks[:NUM_BPE_RANKS]))
     settings = [f"model.base_model={folder}", "train.precision=float32", *LONG_HISTORY]
-    return _random_checkpoint(override(load_recipe("qwenvl"), settings), "cpu")
-
-
-def _random_checkpoint(recipe: Recipe, device: str) -> LoadedCheckpoint:
-    torch.manual_seed(0)
-    built = build(recipe, device)
-    module = built.model.requires_grad_(False)
-    return LoadedCheckpoint(
-        module, built.processor, prompt_format(recipe), recipe, recipe.name, built.supports_prefix_cache
-    )
+    return random_checkpoint(override(load_recipe("qwenvl"), settings), "cpu")
 
 
 def _measure(
     title: str,
     checkpoint: LoadedCheckpoint,
+    own: Recipe,
     episodes: list[Episode],
     max_new_tokens: int | None,
     console: Console,
@@ -135,7 +131,10 @@ def _measure(
     predictors = {name: TorchEngine(checkpoint, **way, **options) for name, way in MODES.items()}
     timed: dict[str, StepLatencies] = {name: {} for name in MODES}
     for episode, name in product(episodes, MODES):
-        _time_actions(predictors[name], episode, timed[name])
+        # without cache, only at the steps of the table
+        steps = range(2 * LONGEST) if MODES[name]["use_cache"] else HISTORY_LENGTHS
+        for t, ms in time_actions(predictors[name], episode, steps).items():
+            timed[name].setdefault(t, []).append(ms)
     device, weights = measure_device(checkpoint.model), count_weight_bytes(checkpoint.model)
     fresh = TorchEngine(checkpoint, **MODES[CACHED], **options)
     least = latency_floors(fresh, episodes[0], range(2 * LONGEST), device, weights)
@@ -147,6 +146,7 @@ def _measure(
         f"{device.bytes_per_second / 1e9:.1f} GB/s and does "
         f"{device.flops_per_second / 1e12:.2f} TFLOP/s"
     )
+    console.print(_own_window(checkpoint, own, options))
 
 
 def _table(title: str, latencies: dict[str, StepLatencies], floors_s: dict[int, float]) -> Table:
@@ -166,13 +166,19 @@ def _p95(latencies: list[float]) -> float:
     return statistics.quantiles(latencies, n=20, method="inclusive")[-1]
 
 
-def _time_actions(predictor: TorchEngine, episode: Episode, latencies: StepLatencies) -> None:
-    """The action at each step, on the recorded past; without cache, only at the steps of the table."""
-    for t in range(2 * LONGEST) if predictor.prefix_cache.max_prefixes else HISTORY_LENGTHS:
-        history = episode.history(t)
-        began = time.perf_counter()
-        predictor.predict(history)
-        latencies.setdefault(t, []).append(1000 * (time.perf_counter() - began))
+def _own_window(checkpoint: LoadedCheckpoint, own: Recipe, options: dict[str, int]) -> str:
+    """The actions of long episodes with the recipe's own window, which advances, in one sentence."""
+    engine = TorchEngine(replace(checkpoint, prompt_format=prompt_format(own)), **MODES[CACHED], **options)
+    episodes = _joined_episodes(NUM_EPISODES_SHORT, OWN_WINDOW_PARTS)
+    num_steps = OWN_WINDOW_PARTS * LONGEST
+    runs = [time_actions(engine, episode, range(num_steps)) for episode in episodes]
+    medians = {t: statistics.median(run[t] for run in runs) for t in range(num_steps)}
+    slowest = max(medians, key=medians.__getitem__)
+    return (
+        f"{num_steps} steps with the recipe's own window of {own.prompt.max_screens} screens, {CACHED}: "
+        f"median {statistics.median(medians.values()):.1f} ms, maximum {medians[slowest]:.1f} ms "
+        f"at step {slowest + 1}"
+    )
 
 
 if __name__ == "__main__":

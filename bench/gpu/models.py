@@ -116,6 +116,35 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": QWEN2_5_VL,
     "qwen3_vl": QWEN3_VL,
 }
+SHALLOW: dict[str, dict[str, Any]] = {  # two layers in each tower, at the published widths
+    "qwen_vl": {"num_hidden_layers": 2, "visual": {"layers": 2}},
+    "qwen2_5_vl": {"num_hidden_layers": 2, "vision_config": {"depth": 2, "fullatt_block_indexes": [1]}},
+}
+SMALL: dict[str, dict[str, Any]] = {  # one narrow layer in each tower; the vocabulary stays
+    "qwen_vl": {
+        "hidden_size": 128,  # a head of the resampler
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "kv_channels": 32,
+        "visual": {"layers": 1, "width": 32, "heads": 2, "output_dim": 128},
+    },
+    "qwen2_5_vl": {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]},
+        "vision_config": {
+            "depth": 1,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "out_hidden_size": 16,
+            "fullatt_block_indexes": [0],
+        },
+    },
+}
 PREPROCESSORS = {  # preprocessor_config.json
     "qwen2_5_vl": {
         "image_mean": [0.48145466, 0.4578275, 0.40821073],
@@ -162,6 +191,13 @@ def write_model(
         if with_weights:
             write_weights(temporary, name)
     return folder
+
+
+def resize(name: str, changes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The model's config.json with the changes for it, of SHALLOW or SMALL."""
+    config = CONFIGS[name] | changes[name]
+    tower = "visual" if name == "qwen_vl" else "vision_config"
+    return config | {tower: CONFIGS[name][tower] | changes[name][tower]}
 
 
 def write_json(file: Path, payload: object) -> None:

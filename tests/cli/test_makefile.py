@@ -57,6 +57,11 @@ def test_limits_have_a_unit() -> None:
     assert "--free-running" in offline
 
 
+def test_measurements_on_a_gpu() -> None:
+    assert expand("bench-gpu")[1:] == ["bench/gpu/all.py", "runs/bench-gpu"]
+    assert expand("bench-gpu", "OUT=mine")[1:] == ["bench/gpu/all.py", "mine"]
+
+
 def test_quick_tests_leave_out_slow_ones() -> None:
     quick, full = expand("test-quick"), expand("test")
     assert quick[quick.index("-m", 3) + 1] == "not slow and not exhaustive"
