@@ -13,8 +13,9 @@ from typing import Any
 
 from data_prep.split import SPLITS
 from uivlm.actions.text import ActionText
-from uivlm.episodes.dataset import EpisodeRef, PreparedData, PreparedEpisodes
+from uivlm.episodes.dataset import PreparedData, PreparedEpisodes
 from uivlm.episodes.episode import Episode
+from uivlm.episodes.episode_index import EpisodeIndex, EpisodeRef
 from uivlm.reports.draw import data_url, draw_action
 from uivlm.reports.html import render
 
@@ -187,9 +188,9 @@ def _swipe_rose(counts: Sequence[int]) -> dict[str, Any]:
 
 
 def _samples(prepared: PreparedData) -> list[dict[str, Any]]:
-    refs = _choose_samples(prepared.refs)
+    refs = EpisodeIndex.of(_choose_samples(prepared.refs))
     action_text = ActionText(int(prepared.meta["num_bins"]))
-    episodes = PreparedEpisodes(prepared.folder, tuple(refs))
+    episodes = PreparedEpisodes(prepared.folder, refs)
     return [_sample(ref, episode, action_text) for ref, episode in zip(refs, episodes, strict=True)]
 
 

@@ -92,7 +92,8 @@ def test_push_to_hub_uploads_the_exact_files(
         {"repo_id": "me/phones", "repo_type": "dataset", "private": True, "exist_ok": True}
     ]
     uploaded, prepared = content(tmp_path), content(data)
-    assert uploaded == {name: prepared[name] for name in prepared if not name.startswith("report.")}
+    kept_here = ("report.", "episode_index/")
+    assert uploaded == {name: prepared[name] for name in prepared if not name.startswith(kept_here)}
     assert len(PreparedData.open(tmp_path).refs) == len(PreparedData.open(data).refs)
     assert set(datasets.load_dataset(str(tmp_path), streaming=True)) == {"train", "validation", "test"}
 

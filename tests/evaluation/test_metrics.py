@@ -11,8 +11,9 @@ from tests.helpers.episodes import DONE, EPISODES, HOSTILE, QUIET, SWIPE_UP, TAP
 from tests.helpers.scripted_agents import OracleAgent, TextAgent
 from uivlm.actions.action import Action, Finish, InvalidAction, Point, Press, Tap, Type
 from uivlm.actions.decision import Decision
-from uivlm.episodes.dataset import EpisodeRef, PreparedEpisodes
+from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.episode import Episode, History
+from uivlm.episodes.episode_index import EpisodeIndex, EpisodeRef
 from uivlm.evaluation.metrics import summarize
 from uivlm.evaluation.offline import episode_lengths, evaluate
 from uivlm.evaluation.verdict import (
@@ -163,7 +164,7 @@ def test_empty_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_steps_of_prepared_data_are_counted_without_reading_a_screen(tmp_path: Path) -> None:
-    refs = tuple(EpisodeRef("absent.parquet", 0, n, str(n), "A", "test") for n in (3, 5))
+    refs = EpisodeIndex.of(EpisodeRef("absent.parquet", 0, n, str(n), "A", "test") for n in (3, 5))
     assert episode_lengths(PreparedEpisodes(tmp_path, refs)) == [3, 5]
 
 

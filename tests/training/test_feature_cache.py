@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from tests.helpers.tiny_models import base, episode, prepare, recipe
 from uivlm.episodes.window_index import index_windows
 from uivlm.models.build import build, prompt_format
+from uivlm.models.multimodal import encode_screens
 from uivlm.training.feature_cache import build_feature_cache
 from uivlm.training.mixture import ConcatEpisodes, open_datasets
 from uivlm.training.train import train
@@ -74,7 +77,7 @@ def test_features_of_another_encoder_are_never_taken(own: Path, monkeypatch: pyt
     assert again != first
     assert len(list((own / "data" / "features").iterdir())) == 2
     assert again == pytest.approx(losses(own, "seen", cache_vision_features=False), rel=1e-4)
-    monkeypatch.setattr("uivlm.training.feature_cache.VERSION", 3)
+    monkeypatch.setattr("uivlm.training.feature_cache.VERSION", 4)
     losses(own, "third")
     assert len(list((own / "data" / "features").iterdir())) == 3
 
@@ -128,8 +131,10 @@ def test_a_run_that_fails_while_it_sees_leaves_no_features(
     losses(own, "again")
 
 
-def stops(*_: Any) -> None:
-    raise KeyboardInterrupt
+def stops(model: nn.Module, screens: list[Any]) -> list[torch.Tensor]:
+    if len(screens) > 1:  # a single one is for the size of the features
+        raise KeyboardInterrupt
+    return encode_screens(model, screens)
 
 
 def test_data_whose_index_is_wrong_is_refused(own: Path) -> None:

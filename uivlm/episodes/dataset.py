@@ -6,16 +6,20 @@ an episode are adjacent in one shard, in order.
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from uivlm.episodes.episode import Episode
+from uivlm.episodes.episode_index import EpisodeIndex, EpisodeRef, open_index
 from uivlm.episodes.rows import (
     DECODED_COLUMNS,
     ELEMENT_COLUMNS,
@@ -33,23 +37,11 @@ _INDEX_COLUMNS = ["split", "subset", "episode_id", "t"]  # enough to find every 
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeRef:
-    """The location of an episode: `num_rows` rows of a shard, from `row` on."""
-
-    shard: str  # file name
-    row: int
-    num_rows: int
-    id: str
-    subset: str
-    split: str
-
-
-@dataclass(frozen=True, slots=True)
 class PreparedEpisodes(Sequence[Episode]):
-    """Episodes of prepared data, read on access. Holds no open file, so it is safe to pickle and to fork."""
+    """Episodes of prepared data, read on access. Holds no open shard, so it is safe to pickle and to fork."""
 
     folder: Path
-    refs: tuple[EpisodeRef, ...] = field(repr=False)
+    refs: EpisodeIndex = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.refs)
@@ -61,17 +53,34 @@ class PreparedEpisodes(Sequence[Episode]):
     def __getitem__(self, index: int | slice) -> "Episode | PreparedEpisodes":
         if isinstance(index, slice):
             return PreparedEpisodes(self.folder, self.refs[index])
-        return self._read(self.refs[index], list(DECODED_COLUMNS))
+        ref = self.refs[index]
+        return self._read(ref, 0, ref.num_rows)
+
+    @property
+    def num_steps(self) -> NDArray[np.int32]:
+        """The number of steps of each episode."""
+        return self.refs.num_rows
+
+    def with_screens(self, index: int, start: int, end: int, with_elements: bool = True) -> Episode:
+        """The episode with the screens of the steps `start` to `end` (exclusive). The others are black.
+
+        Only row groups that hold shown screens are read for them. Black screens have the recorded sizes.
+        """
+        return self._read(self.refs[index], start, end, with_elements)
 
     def without_screens(self, index: int, with_elements: bool = True) -> Episode:
         """The episode with black screens of the recorded sizes, in a fraction of the time."""
-        omitted = ("image",) if with_elements else ("image", *ELEMENT_COLUMNS)
-        return self._read(self.refs[index], [name for name in DECODED_COLUMNS if name not in omitted])
+        return self._read(self.refs[index], 0, 0, with_elements)
 
-    def _read(self, ref: EpisodeRef, columns: list[str]) -> Episode:
+    def _read(self, ref: EpisodeRef, start: int, end: int, with_elements: bool = True) -> Episode:
         """Raises DamagedScreenError, which names the file and the episode."""
         path = self.folder / ref.shard
+        omitted = () if with_elements else ELEMENT_COLUMNS
+        columns = [name for name in DECODED_COLUMNS if name not in ("image", *omitted)]
         rows = _read_rows(path, ref.row, ref.num_rows, columns)
+        shown = rows[start:end]
+        for row, image in zip(shown, _read_rows(path, ref.row + start, len(shown), ["image"]), strict=True):
+            row["image"] = image["image"]
         try:
             return Episode(ref.id, rows[0]["goal"], ref.subset, tuple(map(from_row, rows)))
         except DamagedScreenError as error:
@@ -91,16 +100,17 @@ class PreparedData:
 
     folder: Path
     meta: dict[str, Any]
-    refs: tuple[EpisodeRef, ...] = field(repr=False)
+    refs: EpisodeIndex = field(repr=False)
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> "PreparedData":
         """Read `meta.json` and find the episodes, without reading screens. Raises ValueError."""
         root = Path(folder)
         meta = read_meta(root)
-        return PreparedData(
-            root, meta, tuple(ref for shard in meta["shards"] for ref in _episode_refs(root, shard))
-        )
+        shards = [(str(shard["file"]), shard["steps"], _shard_size(root, shard)) for shard in meta["shards"]]
+        depends_on = {"data": meta.get("fingerprint"), "shards": shards}
+        refs = (ref for shard in meta["shards"] for ref in _episode_refs(root, shard))
+        return PreparedData(root, meta, open_index(root, depends_on, refs))
 
     def episodes(
         self, split: str, subset: str | None = None, max_episodes: int | None = None
@@ -112,12 +122,12 @@ class PreparedData:
         if subset is not None and subset not in self.meta["subsets"]:
             known = ", ".join(self.meta["subsets"])
             raise ValueError(f"the prepared data in {self.folder} has no subset {subset!r}: it has {known}")
-        refs = tuple(ref for ref in self.refs if ref.split == split and subset in (None, ref.subset))
+        refs = self.refs.where(split=split) if subset is None else self.refs.where(split=split, subset=subset)
         return PreparedEpisodes(self.folder, refs[:max_episodes])
 
     def has_notes(self, column: str) -> bool:
         """Does any step have text in a column of `StepNotes`?"""
-        for path in dict.fromkeys(self.folder / ref.shard for ref in self.refs):
+        for path in (self.folder / str(shard["file"]) for shard in self.meta["shards"]):
             with _open_file(path) as file:
                 if column in file.schema_arrow.names:
                     values = file.read([column])[column]
@@ -128,6 +138,8 @@ class PreparedData:
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """The `meta.json` of a folder of prepared data. Raises ValueError for another format or version."""
+    if url := re.match(r"([a-z0-9]+):/+(.+)", folder.as_posix()):  # a Path has one slash of a URL's two
+        raise ValueError(_remote_error(*url.groups()))
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} of prepared data: {PREPARE}")
     try:
@@ -146,10 +158,30 @@ def read_meta(folder: Path) -> dict[str, Any]:
     return meta
 
 
-def _episode_refs(folder: Path, shard: dict[str, Any]) -> list[EpisodeRef]:
+def _remote_error(scheme: str, path: str) -> str:
+    """Rows are read in random order, at hundreds of places a second: a bucket is no substitute for a disk."""
+    url = f"{scheme}://{path}"
+    match scheme, path.split("/"):
+        case "gs", _:
+            command = f" with `gcloud storage cp -r {url} FOLDER`"
+        case "s3", _:
+            command = f" with `aws s3 cp --recursive {url} FOLDER`"
+        case "hf", ["datasets", user, name]:
+            command = f" with `hf download {user}/{name} --repo-type dataset --local-dir FOLDER`"
+        case _:
+            command = ""
+    return f"{url} is remote, but prepared data is read from a disk: copy it to a disk first{command}"
+
+
+def _shard_size(folder: Path, shard: dict[str, Any]) -> int:
     path = folder / str(shard["file"])
     if not path.is_file():
         raise ValueError(f"{path} is named in {META} but missing: prepare the data again")
+    return path.stat().st_size  # bytes
+
+
+def _episode_refs(folder: Path, shard: dict[str, Any]) -> list[EpisodeRef]:
+    path = folder / str(shard["file"])
     with _open_file(path) as file:
         columns = file.read(_INDEX_COLUMNS).to_pydict()
     t = columns["t"]
@@ -167,6 +199,8 @@ def _episode_refs(folder: Path, shard: dict[str, Any]) -> list[EpisodeRef]:
 
 
 def _read_rows(path: Path, first_row: int, num_rows: int, columns: list[str]) -> list[dict[str, Any]]:
+    if not num_rows:
+        return []
     file = _open_cached(path, os.getpid(), path.stat().st_mtime_ns)
     groups = range(first_row // ROW_GROUP_SIZE, (first_row + num_rows - 1) // ROW_GROUP_SIZE + 1)
     table = file.read_row_groups(groups, columns=[*columns, "goal"], use_threads=False)

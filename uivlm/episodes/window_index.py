@@ -2,17 +2,15 @@
 
 In: episodes, a prompt format, a processor. Out: numbers of each window. The counts are exact. A screen is
 decoded only if its size alone does not decide its number of visual tokens. The counts of prepared data are
-kept in DATA/token_counts/NAME.npz, where NAME is a digest of everything that they depend on.
+kept in DATA/token_counts/NAME.arrow, where NAME is a digest of everything that they depend on, and mapped
+into memory by every process.
 """
 
-import io
 import json
 import os
 import time
-import zipfile
-import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from uivlm import atomic
 from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.encode import IGNORE, Processor, digest, encode
 from uivlm.episodes.episode import Episode
+from uivlm.episodes.mapped_table import DamagedTableError, MappedTable, make_table, open_table, write_table
 from uivlm.episodes.rows import DamagedScreenError
 from uivlm.episodes.sentence import PromptFormat, ScreenPiece, Window
 from uivlm.parallel import make_executor
 
 FOLDER = "token_counts"
-VERSION = 1  # raised when sentences are built in another way
+VERSION = 2  # raised when sentences are built in another way
 EPISODES_PER_JOB = 4096  # a few seconds of work; fewer episodes are counted in this process
 BAR_DELAY = 5.0  # seconds before the progress bar appears
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowIndex:
-    """Windows in the order of the data. Each field is int32 [windows]."""
+    """Windows in the order of the data. Each field is int32 [windows].
+
+    Another process is sent the file that the windows are from, if there is one.
+    """
 
     episode: NDArray[np.int32]  # index of its episode
     window: NDArray[np.int32]  # which of the episode's windows, from 0
@@ -45,6 +46,8 @@ class WindowIndex:
     num_screens: NDArray[np.int32]
     num_visual_tokens: NDArray[np.int32]
     num_pixels: NDArray[np.int32]  # of all its screens, as the vision encoder reads them
+    file: Path | None = None
+    max_tokens: int | None = None  # of the windows that were taken from the file; None: all
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -53,8 +56,31 @@ class WindowIndex:
         """The windows that a mask or indices select."""
         return WindowIndex(*(getattr(self, name)[rows] for name in FIELDS))
 
+    def up_to(self, max_tokens: int) -> "WindowIndex":
+        """The windows with at most so many tokens. If these are not all, they are copied."""
+        fits = self.num_tokens <= max_tokens
+        if fits.all():
+            return self
+        limit = max_tokens if self.max_tokens is None else min(max_tokens, self.max_tokens)
+        return replace(self.take(fits), file=self.file, max_tokens=limit)
 
-FIELDS = tuple(field.name for field in fields(WindowIndex))
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.file is None:
+            return WindowIndex, tuple(getattr(self, name) for name in FIELDS)
+        return _open_again, (self.file, self.max_tokens)
+
+
+FIELDS = tuple(field.name for field in fields(WindowIndex))[:-2]
+
+
+def _from_table(table: MappedTable) -> WindowIndex:
+    columns: dict[str, Any] = {name: table.numbers(name) for name in FIELDS}
+    return WindowIndex(**columns, file=table.file)
+
+
+def _open_again(file: Path, max_tokens: int | None) -> WindowIndex:
+    index = _from_table(open_table(file))
+    return index if max_tokens is None else index.up_to(max_tokens)
 
 
 def concat_indexes(indexes: Sequence[WindowIndex], num_episodes: Sequence[int]) -> WindowIndex:
@@ -103,33 +129,29 @@ def open_window_index(
         "prompt": asdict(prompt_format),
         "processor": processor.fingerprint,
         "data": data_fingerprint,
-        "episodes": digest([(ref.split, ref.subset, ref.id, ref.num_rows) for ref in episodes.refs]),
+        "episodes": episodes.refs.fingerprint,
     }
     metadata = json.dumps(depends_on)
-    file = episodes.folder / FOLDER / f"{digest(metadata)[:16]}.npz"
+    file = episodes.folder / FOLDER / f"{digest(metadata)[:16]}.arrow"
     writable = os.access(episodes.folder, os.W_OK)
     while wait and writable and not file.is_file():  # if the other one fails, the launcher stops this process
         time.sleep(0.1)
     if file.is_file():
         return _read(file, metadata)
     index = index_windows(episodes, prompt_format, processor, num_workers)
-    if writable:
-        file.parent.mkdir(exist_ok=True)
-        content = io.BytesIO()
-        columns: dict[str, Any] = {name: getattr(index, name) for name in FIELDS}
-        np.savez_compressed(content, metadata=np.array(metadata), **columns)
-        atomic.write_file(file, content.getvalue())
-    return index
+    if not writable:
+        return index
+    columns = {name: getattr(index, name) for name in FIELDS}
+    return _from_table(write_table(make_table(columns, metadata), file))
 
 
 def _read(file: Path, metadata: str) -> WindowIndex:
     try:
-        with np.load(file) as saved:
-            index = WindowIndex(*(saved[name] for name in FIELDS))
-            found = str(saved["metadata"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        table = open_table(file)
+        index = _from_table(table)
+    except (DamagedTableError, KeyError) as error:
         raise ValueError(f"the token counts {file} are damaged ({error}); remove that file") from None
-    if found != metadata:
+    if table.metadata != metadata:
         raise ValueError(f"the token counts {file} are of other data or another model; remove that file")
     return index
 
@@ -158,11 +180,27 @@ class _WindowCounter:
                 episode = episodes.without_screens(i, with_elements=False)
             else:
                 episode = episodes[i]
-        except DamagedScreenError:  # training skips it
+        except DamagedScreenError:
             assert isinstance(episodes, PreparedEpisodes)
-            spans = self.prompt_format.spans(episodes.refs[i].num_rows)
-            return [(0, 0, end - start, 0, 0) for start, _, end in spans]
+            spans = self.prompt_format.spans(int(episodes.num_steps[i]))
+            return [self._count_span(episodes, i, k, span, screens) for k, span in enumerate(spans)]
         return [self._count_window(window, screens) for window in self.prompt_format.windows(episode)]
+
+    def _count_span(
+        self,
+        episodes: PreparedEpisodes,
+        i: int,
+        k: int,
+        span: tuple[int, int, int],
+        screens: "_ScreenCounter",
+    ) -> tuple[int, int, int, int, int]:
+        """The counts of window `k`; no tokens if one of its own screens is damaged, as training skips it."""
+        start, _, end = span
+        try:
+            episode = episodes.with_screens(i, start, end, with_elements=False)
+        except DamagedScreenError:
+            return 0, 0, end - start, 0, 0
+        return self._count_window(list(self.prompt_format.windows(episode))[k], screens)
 
     def _count_window(self, window: Window, screens: "_ScreenCounter") -> tuple[int, int, int, int, int]:
         sentence = self.prompt_format.sentence(window)

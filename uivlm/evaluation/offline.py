@@ -130,7 +130,7 @@ def evaluate_groups(
 def episode_lengths(episodes: Sequence[Episode]) -> list[int]:
     """The number of steps of each episode. Screens of prepared data are not read."""
     if isinstance(episodes, PreparedEpisodes):
-        lengths = [ref.num_rows for ref in episodes.refs]
+        lengths: list[int] = episodes.num_steps.tolist()
     else:
         lengths = [len(episodes[i].steps) for i in range(len(episodes))]
     if not lengths:

@@ -53,4 +53,4 @@ def trainable_windows(
         raise ValueError(f"{found}, or skip these sentences with data.skip_too_long=true")
     if num_too_long == len(index):
         raise ValueError(f"{found}. With data.skip_too_long=true no sentence is left")
-    return TrainableWindows(index.take(fits), num_too_long)
+    return TrainableWindows(index.up_to(limit), num_too_long)

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset
 
+from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.encode import Example, Processor, encode
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.rows import DamagedScreenError
@@ -49,7 +50,9 @@ def encode_window(
 class RowDataset(Protocol):
     """Examples of known length."""
 
-    num_tokens: NDArray[np.int32]  # of each row
+    @property
+    def num_tokens(self) -> NDArray[np.int32]:
+        """The length of each row."""
 
     def __len__(self) -> int: ...
 
@@ -67,7 +70,11 @@ class WindowDataset(Dataset[Example]):
         processor: Processor,
     ) -> None:
         self.episodes, self.prompt_format, self.processor = episodes, prompt_format, processor
-        self.index, self.num_tokens = index, index.num_tokens
+        self.index = index
+
+    @property
+    def num_tokens(self) -> NDArray[np.int32]:
+        return self.index.num_tokens
 
     def __len__(self) -> int:
         return len(self.index)
@@ -75,9 +82,14 @@ class WindowDataset(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         return self.window(index)[1]
 
-    def window(self, index: int) -> tuple[Window, Example]:
-        """A row's window and its example. ValueError if its length is not the one in the index."""
-        episode, k = self.episodes[int(self.index.episode[index])], int(self.index.window[index])
+    def window(self, index: int, with_elements: bool = False) -> tuple[Window, Example]:
+        """A row's window and its example. ValueError if its length is not the one in the index.
+
+        The window is read from prepared data without other screens, and with elements only if they are asked
+        for.
+        """
+        k = int(self.index.window[index])
+        episode = self._read_episode(int(self.index.episode[index]), k, with_elements)
         window = list(self.prompt_format.windows(episode))[k]
         example = encode_window(window, k == 0, self.prompt_format, self.processor, episode.id)
         if len(example.input_ids) != self.num_tokens[index]:
@@ -86,6 +98,24 @@ class WindowDataset(Dataset[Example]):
                 f"{self.num_tokens[index]} in {FOLDER}. Remove that folder"
             )
         return window, example
+
+    def _read_episode(self, index: int, k: int, with_elements: bool) -> Episode:
+        """The episode, with the screens of its window `k`."""
+        if not isinstance(self.episodes, PreparedEpisodes):
+            return self.episodes[index]
+        spans = list(self.prompt_format.spans(int(self.episodes.num_steps[index])))
+        start, _, end = spans[k]
+        return self.episodes.with_screens(index, start, end, with_elements)
+
+
+class ConcatWindowDataset(ConcatDataset[Example]):
+    """The windows of all sources, one source after the other."""
+
+    datasets: list[WindowDataset]  # type: ignore[assignment]  # torch has them as datasets without lengths
+
+    @property
+    def num_tokens(self) -> NDArray[np.int32]:
+        return np.concatenate([part.num_tokens for part in self.datasets])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uivlm import recipe as recipes
 from uivlm.episodes.dataset import PreparedData, PreparedEpisodes
@@ -27,8 +28,8 @@ class DataSource:
     episodes: PreparedEpisodes
 
     @property
-    def num_steps(self) -> list[int]:
-        return [ref.num_rows for ref in self.episodes.refs]
+    def num_steps(self) -> NDArray[np.int32]:
+        return self.episodes.num_steps
 
     @property
     def fingerprint(self) -> str:
@@ -47,7 +48,7 @@ def summarize_sources(
             "weight": source.config.weight,
             "episodes": len(source.episodes),
             "damaged_episodes": sum(m.startswith(str(source.prepared.folder)) for m in damaged),
-            "steps": sum(source.num_steps),
+            "steps": int(source.num_steps.sum()),
             "windows": len(part.index),
             "windows_too_long": part.num_too_long,
         }
@@ -91,7 +92,7 @@ class ConcatEpisodes(Sequence[Episode]):
     def __init__(self, sources: Sequence[DataSource]) -> None:
         self.datasets = [source.episodes for source in sources]
         self.cumulative_sizes = list(accumulate(len(part) for part in self.datasets))
-        self.num_steps = [num_steps for source in sources for num_steps in source.num_steps]
+        self.num_steps = [n for source in sources for n in source.num_steps.tolist()]
         self.fingerprints = [  # identify the episodes
             (source.fingerprint, source.config.split, len(source.episodes)) for source in sources
         ]

@@ -35,7 +35,13 @@ from uivlm.models.sentence_lengths import TrainableWindows, trainable_windows
 from uivlm.models.sharding import is_first_process
 from uivlm.training import checkpoint
 from uivlm.training.callbacks import SaveOrStop, epochs_started, latest_checkpoint
-from uivlm.training.dataset import BatchDataset, DamageLog, WindowDataset, resolve_num_workers
+from uivlm.training.dataset import (
+    BatchDataset,
+    ConcatWindowDataset,
+    DamageLog,
+    WindowDataset,
+    resolve_num_workers,
+)
 from uivlm.training.deepspeed import load_master_weights
 from uivlm.training.distributed import from_first, process_group, wait_for_all
 from uivlm.training.feature_cache import CachedFeatureDataset, build_feature_cache
@@ -68,7 +74,7 @@ def _train(recipe: recipes.Recipe, folder: Path, resume: bool, device: torch.dev
     eval_windows = _trainable_windows(_without_packing(recipe), eval_sources)
     loaded = build_base(recipe) if recipe.distributed.fsdp else build(recipe, device=device)
     print_lora_targets(loaded)
-    eval_dataset = _window_dataset(recipe, eval_sources, eval_windows, loaded) if eval_sources else None
+    eval_dataset = _window_dataset(recipe, eval_sources[0], eval_windows[0], loaded) if eval_sources else None
     model, shape = prepare_and_measure(loaded, recipe.train.seed)
     _make_state_dir(state_dir, recipe)  # only now, so that a rejected run leaves no files
     if recipe.distributed.fsdp:
@@ -220,19 +226,19 @@ def _without_packing(recipe: recipes.Recipe) -> recipes.Recipe:
 
 def _train_dataset(
     recipe: recipes.Recipe, loaded: LoadedModel, sources: list[DataSource], windows: list[TrainableWindows]
-) -> WindowDataset | CachedFeatureDataset:
+) -> ConcatWindowDataset | CachedFeatureDataset:
     if not recipe.train.cache_vision_features:
-        return _window_dataset(recipe, sources, windows, loaded)
+        parts = zip(sources, windows, strict=True)
+        return ConcatWindowDataset([_window_dataset(recipe, *part, loaded) for part in parts])
     index = concat_indexes([part.index for part in windows], [len(source.episodes) for source in sources])
     episodes, sentence_format = ConcatEpisodes(sources), prompt_format(recipe)
     return build_feature_cache(loaded.model, recipe, episodes, index, sentence_format, loaded.processor)
 
 
 def _window_dataset(
-    recipe: recipes.Recipe, sources: list[DataSource], windows: list[TrainableWindows], loaded: LoadedModel
+    recipe: recipes.Recipe, source: DataSource, windows: TrainableWindows, loaded: LoadedModel
 ) -> WindowDataset:
-    index = concat_indexes([part.index for part in windows], [len(source.episodes) for source in sources])
-    return WindowDataset(ConcatEpisodes(sources), index, prompt_format(recipe), loaded.processor)
+    return WindowDataset(source.episodes, windows.index, prompt_format(recipe), loaded.processor)
 
 
 def _open_eval_sources(recipe: recipes.Recipe, prepared: PreparedData) -> list[DataSource]:

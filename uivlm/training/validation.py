@@ -52,7 +52,7 @@ class EvalDataset(Dataset[EvalRow | None]):
 
     def __getitem__(self, index: int) -> EvalRow | None:
         try:
-            window, example = self.windows.window(index)
+            window, example = self.windows.window(index, with_elements=True)
         except DamagedScreenError as error:
             LOGGER.warning("validation: %s", error)
             return None
