@@ -14,6 +14,7 @@ from uivlm.models import adapters
 from uivlm.models.bridge.model import LlamaVit
 from uivlm.models.build import build, prompt_format
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.lora_layers import lora_layers
 from uivlm.models.merging import merge_adapters
 from uivlm.recipe import LlamaVitArgs, Recipe, from_dict, to_dict
 from uivlm.training import checkpoint
@@ -57,7 +58,7 @@ def test_the_check_of_what_is_trained_can_fail(small: Recipe) -> None:
 )
 def test_targets_are_refused(pattern: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        adapters.lora_layers(bridge(), pattern)
+        lora_layers(bridge(), pattern)
 
 
 def test_seed_decides_the_adapters(small: Recipe) -> None:

@@ -30,6 +30,7 @@ from uivlm.models.bridge.files import load_base, save_base
 from uivlm.models.bridge.from_pretrained import from_pretrained_parts
 from uivlm.models.bridge.model import BridgeProcessor, LlamaVit
 from uivlm.models.build import build
+from uivlm.models.lora_layers import lora_layers
 from uivlm.training.train import train
 
 
@@ -181,7 +182,7 @@ def test_q_lora_keeps_the_encoder_and_the_head(parts: Callable[[str], tuple[Path
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     built = build(small(parts("siglip"), Path("data"), quantize="nf4"))
     found = {name for name, one in built.model.named_modules() if type(one).__name__ == "Linear4bit"}
-    assert found == set(adapters.lora_layers(built.model, built.lora_targets))
+    assert found == set(lora_layers(built.model, built.lora_targets))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from peft import PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_
 
 from tests.helpers.hf_generate import hf_inputs
 from tests.helpers.qwen_hf_rows import SIZES, row
-from uivlm.models import adapters as lora
+from uivlm.models.lora_layers import lora_layers, summarize_layers
 from uivlm.models.multimodal import token_losses
 from uivlm.models.quantize import loading_options
 from uivlm.models.qwen_hf import files
@@ -23,10 +23,10 @@ def test_lora_trains_the_language_tower_alone(module: QwenHF, reader: QwenHFProc
     pattern = lora_targets(module)
     parts = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
     wanted = {f"model.language_model.layers.{i}.{part}" for i in (0, 1) for part in parts}
-    found = lora.lora_layers(module, pattern)
+    found = lora_layers(module, pattern)
     assert set(found) == wanted
-    assert "2 x model.language_model.layers.*.mlp.down_proj" in lora.summarize_layers(found).splitlines()
-    assert len(lora.summarize_layers(found).splitlines()) == len(parts)
+    assert "2 x model.language_model.layers.*.mlp.down_proj" in summarize_layers(found).splitlines()
+    assert len(summarize_layers(found).splitlines()) == len(parts)
     ids, labels, pixels = row(reader, SIZES)
     before = module(ids, pixels, labels=labels).logits.detach()
     model = get_peft_model(module, PeftLora(r=2, lora_alpha=4, target_modules=pattern))
@@ -83,9 +83,9 @@ def test_targets_that_touch_the_vision_encoder_are_refused(module: QwenHF) -> No
         with pytest.raises(
             ValueError, match="match model.visual.blocks.0.mlp.gate_proj: the vision encoder stays frozen"
         ):
-            lora.lora_layers(module, r".*\.(gate|up|down)_proj")
+            lora_layers(module, r".*\.(gate|up|down)_proj")
     with pytest.raises(ValueError, match="the vision encoder stays frozen"):
-        lora.lora_layers(module, r".*attn\.(qkv|q_proj)")
+        lora_layers(module, r".*attn\.(qkv|q_proj)")
 
 
 def test_the_vision_tower_is_never_quantised(folder: Callable[[str], Path], kind: str) -> None:
@@ -93,4 +93,4 @@ def test_the_vision_tower_is_never_quantised(folder: Callable[[str], Path], kind
     kept = loading_options("nf4", torch.float32, torch.device("cpu"))
     module = files.load(folder(kind), torch.float32, **kept)
     names = {name for name, one in module.named_modules() if type(one).__name__ == "Linear4bit"}
-    assert names == set(lora.lora_layers(module, lora_targets(module)))
+    assert names == set(lora_layers(module, lora_targets(module)))

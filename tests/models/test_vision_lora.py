@@ -21,6 +21,7 @@ from uivlm.models import adapters
 from uivlm.models.build import build
 from uivlm.models.export import merge
 from uivlm.models.import_adapters import import_adapters
+from uivlm.models.lora_layers import lora_layers
 from uivlm.models.multimodal import is_vision_parameter
 from uivlm.models.qwen_vl.to_qwen2 import to_qwen2
 from uivlm.training.collator import Collator
@@ -130,7 +131,7 @@ def test_a_frozen_vision_encoder_has_no_adapters(tmp_path: Path) -> None:
 def test_merger_has_adapters(kind: str, tmp_path: Path) -> None:
     small = make_recipe(kind, tmp_path)
     loaded = build(small)
-    names = adapters.lora_layers(loaded.model, loaded.all_lora_targets, vision=True)
+    names = lora_layers(loaded.model, loaded.all_lora_targets, vision=True)
     parts = {name.split(".")[2] for name in names if name.startswith("model.visual")}
     assert parts == {"blocks", "merger"} | ({"deepstack_merger_list"} if kind == "Qwen3VL" else set())
 

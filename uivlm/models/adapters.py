@@ -6,7 +6,6 @@ In: a LoadedModel. Out: the same model with adapters, and the files of a checkpo
 """
 
 import copy
-import itertools
 import json
 import re
 from collections import Counter
@@ -20,12 +19,11 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn import functional
 
 from uivlm.models.build import build, model_loader
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.lora_layers import LoraMatrix, compute_in_input_dtype, lora_layers
 from uivlm.models.merging import MAX_MERGE_ERROR, merge_adapters, merge_errors
-from uivlm.models.multimodal import is_vision_parameter
 from uivlm.models.pretrained import (
     PROJECTOR_WEIGHTS,
     Shapes,
@@ -40,43 +38,6 @@ from uivlm.recipe import Recipe
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 FULL_DIR = "model"  # folder with all weights, in the format of the base
 ALL_FILES = (ADAPTER_WEIGHTS, ADAPTER_CONFIG, PROJECTOR_WEIGHTS, FULL_DIR)
-
-
-class LoraMatrix(nn.Linear):
-    """A or B of an adapter. It computes in its input's dtype; its weight stays a float32 master.
-
-    PEFT would convert the input to float32 instead, and multiply without the tensor cores.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight.to(x.dtype))
-
-
-def lora_layers(model: nn.Module, pattern: str, vision: bool = False) -> list[str]:
-    """Names of the linear layers that match the pattern in full.
-
-    No match at all is an error, and so are vision layers without `vision`. With it, they may be convolutions
-    of patches.
-    """
-    names = [name for name, _ in model.named_modules() if re.fullmatch(pattern, name)]
-    if not names:
-        raise ValueError(f"no module matches the LoRA targets {pattern!r}")
-    for name in names:
-        if is_vision_parameter(name) and not vision:
-            raise ValueError(f"the LoRA targets {pattern!r} match {name}: the vision encoder stays frozen")
-        if not isinstance(model.get_submodule(name), (nn.Linear, nn.Conv2d) if vision else nn.Linear):
-            raise ValueError(f"the LoRA targets {pattern!r} match {name}, which is not a linear layer")
-    return names
-
-
-def summarize_layers(names: Sequence[str]) -> str:
-    """One line for each kind of layer, with their number."""
-    grouped = itertools.groupby(sorted(names, key=_without_layer_index), key=_without_layer_index)
-    return "\n".join(f"{len(list(group))} x {name}" for name, group in grouped)
-
-
-def _without_layer_index(name: str) -> str:
-    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 def checkpoint_files(recipe: Recipe) -> tuple[str, ...]:
@@ -182,23 +143,11 @@ def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
     model.peft_config["default"].base_model_name_or_path = ""  # else PEFT looks it up at every save
     for layer in model.modules():
         if isinstance(layer, LoraLayer):
-            _compute_in_input_dtype(layer)
+            compute_in_input_dtype(layer)
     if loaded.projector_name is not None:  # float32 like the adapters: steps of 1e-5 vanish in bfloat16
         projector(model, loaded).float().requires_grad_(True)
     check_trainable_parameters(model, loaded)
     return model
-
-
-def _compute_in_input_dtype(layer: LoraLayer) -> None:
-    if not all(isinstance(part, nn.Linear) for part in (*layer.lora_A.values(), *layer.lora_B.values())):
-        return  # a vision encoder's convolution of patches: one small product, in float32
-    layer.cast_input_dtype_enabled = False  # the switch of PEFT's `disable_input_dtype_casting`
-    for matrices in (layer.lora_A, layer.lora_B):
-        for name, old in matrices.items():
-            assert isinstance(old, nn.Linear)
-            new = LoraMatrix(old.in_features, old.out_features, bias=False, device="meta")
-            new.weight = old.weight
-            matrices[name] = new
 
 
 def projector(model: nn.Module, loaded: LoadedModel) -> nn.Module:

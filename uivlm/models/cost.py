@@ -19,8 +19,9 @@ from uivlm import recipe as recipes
 from uivlm.actions.action import Point, Tap
 from uivlm.episodes.episode import Episode, Screen, Step
 from uivlm.episodes.window_index import WindowIndex
-from uivlm.models.adapters import lora_layers, prepare_for_training
+from uivlm.models.adapters import prepare_for_training
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.lora_layers import lora_layers
 from uivlm.models.multimodal import is_vision_parameter
 
 SCREEN_SIZE = (2400, 1080)  # height and width in pixels; used without data

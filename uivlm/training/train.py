@@ -27,10 +27,10 @@ from uivlm.episodes.dataset import PreparedData
 from uivlm.episodes.encode import IGNORE, Example, Processor
 from uivlm.episodes.window_index import concat_indexes
 from uivlm.models import adapters
-from uivlm.models.adapters import lora_layers, summarize_layers
 from uivlm.models.build import build, prompt_format
 from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
+from uivlm.models.lora_layers import lora_layers, summarize_layers
 from uivlm.models.sentence_lengths import TrainableWindows, trainable_windows
 from uivlm.models.sharding import is_first_process
 from uivlm.training import checkpoint
