@@ -2,10 +2,12 @@
 
 The tiny recipe's model on 8-step episodes of the simulated phone, compared with the usual way: one sample per
 step, with its own screen and the last four, each encoded again. Both train the same actions with the same
-loss. The runs alternate and the median counts; only the ratios are meaningful.
+loss. The runs alternate and the median counts; only the ratios are meaningful. `--count` prints instead what
+a step dispatches and reads.
 """
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from shared.episodes import episodes_of_length
+from shared.step_counts import count_steps
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from torch.utils.flop_counter import FlopCounterMode
@@ -37,7 +40,7 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
 from uivlm.recipe import Recipe, load, override
 from uivlm.training.batches import Batch
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.dataset import BatchDataset, DamageLog, encode_window
 from uivlm.training.mixture import MixtureSampler
 from uivlm.training.trainer import make_trainer
@@ -119,8 +122,9 @@ def _step(
     collate = Collator(loaded.processor.pad_id, loaded.processor.image_token_id, packing)
     num_tokens = sum(_num_trained_tokens(rows) for rows in batches)
     for rows in batches:
-        inputs = {name: part for name, part in collate(rows).items() if name not in LOG_ONLY_KEYS}
-        (token_losses(model(**inputs), inputs["labels"]).sum() / num_tokens).backward()
+        batch = collate(rows)
+        inputs = {name: part for name, part in batch.items() if name not in LOSS_KEYS}
+        (token_losses(model(**inputs), batch["labels"]).sum() / num_tokens).backward()
     model.zero_grad()
 
 
@@ -198,7 +202,7 @@ class _LossModel(nn.Module):
     def forward(
         self, labels: Tensor, num_items_in_batch: Tensor | None = None, **inputs: Any
     ) -> dict[str, Tensor]:
-        return {"loss": token_losses(self.model(labels=labels, **inputs), labels).sum() / num_items_in_batch}
+        return {"loss": token_losses(self.model(**inputs), labels).sum() / num_items_in_batch}
 
 
 class _SequentialTrainer(Trainer):
@@ -293,7 +297,7 @@ class _SequentialOrder(SequentialSampler):
 
 
 def _collate_for_model(collate: Collator, rows: list[Example]) -> dict[str, Any]:
-    return {name: part for name, part in collate(rows).items() if name not in LOG_ONLY_KEYS}
+    return {name: part for name, part in collate(rows).items() if name == "labels" or name not in LOSS_KEYS}
 
 
 def _time_training(trainer: Trainer) -> float:
@@ -303,4 +307,7 @@ def _time_training(trainer: Trainer) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--count"]:
+        Console(width=110).print(count_steps())
+    else:
+        main()

@@ -34,7 +34,7 @@ from uivlm.models.cost import (
     sentence_sizes,
     typical_episode,
 )
-from uivlm.models.multimodal import token_losses
+from uivlm.models.multimodal import token_losses, trained_tokens
 from uivlm.models.qwen_vl.config import QwenVLConfig, to_original
 from uivlm.recipe import DistributedArgs
 
@@ -150,9 +150,10 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
     )
     ids, labels = (torch.from_numpy(part)[None] for part in (example.input_ids, example.labels))
     with FlopCounterMode(display=False) as counter:
-        token_losses(
-            model(ids, pixels=torch.from_numpy(np.stack(example.pixels)), labels=labels), labels
-        ).sum().backward()
+        screens = torch.from_numpy(np.stack(example.pixels))
+        positions, ids_of_trained = trained_tokens(labels)
+        outputs = model(ids, pixels=screens, trained_positions=positions)
+        token_losses(outputs, ids_of_trained).sum().backward()
     trained = int((example.labels != -100).sum())
     assert rows[0] == SentenceSize(len(example.input_ids), trained, 4, 4 * 24, sum(example.num_visual_tokens))
     assert hardware_flops(told, rows[0], False) == pytest.approx(counter.get_total_flops(), rel=0.15)

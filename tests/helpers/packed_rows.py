@@ -11,9 +11,10 @@ from uivlm.episodes.encode import IGNORE, Example
 from uivlm.models.build import prompt_format
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.recipe import DataArgs, LlamaPartsArgs, QwenHFArgs, Recipe
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.dataset import encode_window
 
+ALL_LOGITS = {"trained_positions": None, "labels": None}
 KINDS = ["llama_vit", "llama_parts", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"]
 
 
@@ -43,7 +44,8 @@ def rows_of(one: Recipe, built: LoadedModel, lengths: tuple[int, ...]) -> list[E
 
 def batched(built: LoadedModel, rows: list[Example], pack: bool) -> dict[str, Any]:
     batch = Collator(built.processor.pad_id, built.processor.image_token_id, pack)(rows)
-    return {name: part for name, part in batch.items() if name not in LOG_ONLY_KEYS}
+    """The model's arguments, and `labels`."""
+    return {name: part for name, part in batch.items() if name == "labels" or name not in LOSS_KEYS}
 
 
 def text_row(built: LoadedModel, random: np.random.Generator, length: int) -> Example:

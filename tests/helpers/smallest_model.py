@@ -61,7 +61,7 @@ class SmallestModel(nn.Module):
         input_ids: Tensor,
         pixels: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
+        trained_positions: Tensor | None = None,
         features: Tensor | None = None,
         past_key_values: Any = None,
         logits_to_keep: int = 0,
@@ -78,7 +78,9 @@ class SmallestModel(nn.Module):
         if attention_mask is not None:
             mask = mask & attention_mask[:, None, None].bool() | torch.eye(*mask.shape).bool()
         hidden = x + scaled_dot_product_attention(query, key, value, mask)[:, 0]
-        return SimpleNamespace(logits=select_trained_logits(self.head, hidden, labels, logits_to_keep))
+        return SimpleNamespace(
+            logits=select_trained_logits(self.head, hidden, trained_positions, logits_to_keep)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from uivlm.episodes.encode import IGNORE
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge.model import BridgeProcessor
-from uivlm.models.multimodal import token_losses
+from uivlm.models.multimodal import token_losses, trained_tokens
 
 
 @pytest.mark.parametrize(("visual_tokens", "tokens"), [("pooled", 1), ("grid", 4), ("all", 24)])
@@ -89,10 +89,12 @@ def test_logits_of_trained_positions_are_those_of_the_full_forward(visual_tokens
     ids, labels, pixels = example_of(model)
     full = model(ids, pixels).logits[0]
     before = [i - 1 for i, label in enumerate(labels[0].tolist()) if label != IGNORE]
-    some = model(ids, pixels, labels=labels)
+    positions, trained = trained_tokens(labels)
+    assert positions.tolist() == before
+    some = model(ids, pixels, trained_positions=positions)
     assert torch.allclose(some.logits, full[before], atol=1e-5)
     by_hand = torch.stack([-full[i].log_softmax(-1)[ids[0, i + 1]] for i in before])
-    assert torch.allclose(token_losses(some, labels), by_hand, atol=1e-3)
+    assert torch.allclose(token_losses(some, trained), by_hand, atol=1e-3)
 
 
 @torch.inference_mode()
@@ -107,10 +109,12 @@ def test_padding_on_either_side_leaves_the_loss_as_it_is(right: bool) -> None:
 
     mask = padded(kept, torch.zeros_like(blank, dtype=torch.bool))
     wide = padded(labels, torch.full_like(blank, IGNORE))
-    outputs = model(padded(ids, blank), pixels, mask, wide)
-    assert torch.allclose(
-        token_losses(outputs, wide), token_losses(model(ids, pixels, labels=labels), labels), atol=1e-3
-    )
+    (positions, trained), (alone, _) = trained_tokens(wide), trained_tokens(labels)
+    outputs = [
+        model(padded(ids, blank), pixels, mask, positions),
+        model(ids, pixels, trained_positions=alone),
+    ]
+    assert torch.allclose(*(token_losses(output, trained) for output in outputs), atol=1e-3)
 
 
 @torch.inference_mode()

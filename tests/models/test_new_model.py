@@ -16,7 +16,7 @@ from uivlm.inference.load import LoadedCheckpoint
 from uivlm.models import adapters
 from uivlm.models.build import build, prompt_format
 from uivlm.models.export import merge
-from uivlm.models.multimodal import token_losses
+from uivlm.models.multimodal import token_losses, trained_tokens
 from uivlm.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -45,12 +45,15 @@ def test_it_trains_saves_loads_merges_and_decides(smallest: Recipe, tmp_path: Pa
     example = encode(
         prompt_format(one).sentence(next(prompt_format(one).windows(episode(0, 3)))), loaded.processor
     )
-    ids, labels = torch.tensor(example.input_ids)[None], torch.tensor(example.labels)[None]
+    ids, (positions, labels) = (
+        torch.tensor(example.input_ids)[None],
+        trained_tokens(torch.tensor(example.labels)[None]),
+    )
     pixels = torch.tensor(np.stack(example.pixels))
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
     losses = []
     for _ in range(5):
-        loss = token_losses(model(ids, pixels=pixels, labels=labels), labels).mean()
+        loss = token_losses(model(ids, pixels=pixels, trained_positions=positions), labels).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -183,7 +183,7 @@ def test_more_layers_read_no_more_of_the_device(
         counts.append(reads)
         for layers in blocks:
             layers.extend(list(layers) * 2)
-    assert counts[0] == counts[1] > 0
+    assert counts[0] == counts[1]
 
 
 def no_kernel(query: Tensor, *_: Any, scale: float | None = None, window_size: Any = None) -> Tensor:
@@ -194,8 +194,5 @@ def test_the_installed_kernel_has_the_expected_arguments() -> None:
     assert packed._causal_option(True) in ({"window_size": (-1, 0)}, {"is_causal": True})
 
 
-def test_sequence_bounds() -> None:
-    bounds = packed.sequence_bounds(torch.tensor([3, 1, 2]))
-    assert bounds["cu_seq_lens_q"].tolist() == [0, 3, 4, 6]
-    assert (bounds["cu_seq_lens_q"].dtype, bounds["max_length_q"]) == (torch.int32, 3)
-    assert not packed.supports_varlen(torch.zeros(1, 2, 3, 8, dtype=torch.bfloat16))  # no CUDA
+def test_cpus_have_no_kernel() -> None:
+    assert not packed.supports_varlen(torch.zeros(1, 2, 3, 8, dtype=torch.bfloat16))

@@ -12,7 +12,7 @@ from peft import PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_
 from tests.helpers.hf_generate import hf_inputs
 from tests.helpers.qwen_hf_rows import SIZES, row
 from uivlm.models.lora_layers import lora_layers, summarize_layers
-from uivlm.models.multimodal import token_losses
+from uivlm.models.multimodal import token_losses, trained_tokens
 from uivlm.models.quantize import loading_options
 from uivlm.models.qwen_hf import files
 from uivlm.models.qwen_hf.model import QwenHF, lora_targets
@@ -28,7 +28,8 @@ def test_lora_trains_the_language_tower_alone(module: QwenHF, reader: QwenHFProc
     assert "2 x model.language_model.layers.*.mlp.down_proj" in summarize_layers(found).splitlines()
     assert len(summarize_layers(found).splitlines()) == len(parts)
     ids, labels, pixels = row(reader, SIZES)
-    before = module(ids, pixels, labels=labels).logits.detach()
+    positions, trained_ids = trained_tokens(labels)
+    before = module(ids, pixels, trained_positions=positions).logits.detach()
     model = get_peft_model(module, PeftLora(r=2, lora_alpha=4, target_modules=pattern))
     assert isinstance(model, PeftModel)
     for name, value in model.named_parameters():
@@ -37,13 +38,14 @@ def test_lora_trains_the_language_tower_alone(module: QwenHF, reader: QwenHFProc
     model.train()
     module.activation_checkpointing_enable()
     module.enable_input_require_grads()
-    token_losses(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
+    token_losses(model(ids, pixels=pixels, trained_positions=positions), trained_ids).sum().backward()
     trained = {
         name for name, value in model.named_parameters() if value.grad is not None and value.grad.any()
     }
     assert trained == {f"base_model.model.{name}.lora_{x}.default.weight" for name in wanted for x in "AB"}
     after = model.eval()(ids, pixels=pixels).logits.detach()
-    assert not torch.allclose(model(ids, pixels=pixels, labels=labels).logits, before, atol=1e-3)
+    changed = model(ids, pixels=pixels, trained_positions=positions).logits
+    assert not torch.allclose(changed, before, atol=1e-3)
     told = hf_inputs(module, ids, pixels)
     assert torch.allclose(
         module.hf_model(input_ids=ids, **told).logits, after, atol=1e-5

@@ -22,7 +22,7 @@ from uivlm.models.multimodal import token_losses
 from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_hf.processor import QwenHFProcessor
 from uivlm.training.checkpoint import save_base_checkpoint
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.dataset import encode_window
 from uivlm.training.train import train
 
@@ -45,7 +45,7 @@ def test_rows_of_a_batch_and_their_loss(module: QwenHF, reader: QwenHFProcessor)
         assert trained
         wanted -= sum(float(chances[i, label]) for i, label in trained)
     batch: dict[str, Any] = Collator(reader.pad_id, reader.image_token_id)(rows)
-    inputs = {name: part for name, part in batch.items() if name not in LOG_ONLY_KEYS}
+    inputs = {name: part for name, part in batch.items() if name not in LOSS_KEYS}
     found = token_losses(module(**inputs), batch["labels"]).sum()
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 

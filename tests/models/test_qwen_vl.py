@@ -27,8 +27,7 @@ from tests.helpers.qwen_vl_chat import (
     queries_of,
 )
 from tests.helpers.qwen_vl_models import QWENVL
-from uivlm.episodes.encode import IGNORE
-from uivlm.models.multimodal import token_losses
+from uivlm.models.multimodal import token_losses, trained_tokens
 from uivlm.models.qwen_vl.language_model import ntk_alpha
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.processor import to_pixel_values
@@ -169,10 +168,12 @@ def test_training_loss_and_gradients(original: QwenVL, how: str) -> None:
     if how != "plain":
         original.activation_checkpointing_enable({"use_reentrant": how == "reentrant"})
         original.enable_input_require_grads()  # what training with adapters asks for
-    labels = INPUTS["train.labels"]
+    positions, trained = trained_tokens(INPUTS["train.labels"])
     pixels = INPUTS["pixel_values"][INPUTS["train.image_index"]]
-    outputs = original(with_pads(INPUTS["train.input_ids"]), pixels, INPUTS["train.attention_mask"], labels)
-    loss = token_losses(outputs, labels).sum() / (labels[:, 1:] != IGNORE).sum()
+    outputs = original(
+        with_pads(INPUTS["train.input_ids"]), pixels, INPUTS["train.attention_mask"], positions
+    )
+    loss = token_losses(outputs, trained).mean()
     loss.backward()
     if how != "plain":
         original.disable_input_require_grads()

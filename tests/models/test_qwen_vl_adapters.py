@@ -11,7 +11,7 @@ from tests.helpers.qwen_vl_models import prompt, small_qwen_vl
 from tests.helpers.tiny_models import qwen_recipe
 from uivlm.models import adapters
 from uivlm.models.build import build
-from uivlm.models.multimodal import token_losses
+from uivlm.models.multimodal import token_losses, trained_tokens
 from uivlm.models.qwen_vl.model import LORA_TARGETS, QwenVL
 
 
@@ -31,7 +31,8 @@ def test_lora_trains_the_language_model_alone() -> None:
     model.activation_checkpointing_enable()
     model.enable_input_require_grads()
     ids, labels, pixels = prompt(model.config)
-    token_losses(model(ids, pixels=pixels, labels=labels), labels).sum().backward()
+    positions, trained = trained_tokens(labels)
+    token_losses(model(ids, pixels=pixels, trained_positions=positions), trained).sum().backward()
     trained = {
         name for name, value in model.named_parameters() if value.grad is not None and value.grad.any()
     }

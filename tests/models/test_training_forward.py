@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tests.helpers.every_kind import EVERY_KIND, loaded_of, padded_batch, vision_of, write_every_kind
 from uivlm.models.adapters import prepare_for_training
-from uivlm.models.multimodal import mask_for_training, token_losses
+from uivlm.models.multimodal import token_losses
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +82,13 @@ def test_padding_on_the_right_needs_no_mask(root: Path, kind: str, monkeypatch: 
     config: Any = loaded.model.config
     assert sum(causal) == getattr(config, "text_config", config).num_hidden_layers
     masks.clear()
-    for module in ("qwen_vl", "qwen_hf", "bridge"):
-        monkeypatch.setattr(f"uivlm.models.{module}.model.mask_for_training", lambda mask, labels: mask)
-    masked_loss, masked = gradients(model, batch)
+    is_word = (batch["input_ids"] != loaded.processor.pad_id).int()
+    present = is_word.flip(1).cummax(1).values.flip(1).bool()
+    assert not present.all()
+    masked_loss, masked = gradients(model, batch | {"attention_mask": present})
     assert any(mask is not None for mask in masks)
     torch.testing.assert_close(loss, masked_loss, rtol=1e-5, atol=1e-5)
     assert found.keys() == masked.keys()
     for name, value in found.items():
         scale = max(float(masked[name].abs().max()), 1e-3)
         torch.testing.assert_close(value, masked[name], rtol=0, atol=1e-4 * scale)
-
-
-def test_only_padding_on_the_right_is_left_out() -> None:
-    labels = torch.zeros(1, 3)
-    for rows, is_needed in (([1, 1, 1], False), ([1, 1, 0], False), ([0, 1, 1], True), ([1, 0, 1], True)):
-        mask = torch.tensor([rows]).bool()
-        assert (mask_for_training(mask, labels) is not None) == is_needed
-        assert mask_for_training(mask, None) is mask
-    assert mask_for_training(None, labels) is None

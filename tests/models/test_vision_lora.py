@@ -24,7 +24,7 @@ from uivlm.models.import_adapters import import_adapters
 from uivlm.models.lora_layers import lora_layers
 from uivlm.models.multimodal import is_vision_parameter
 from uivlm.models.qwen_vl.to_qwen2 import to_qwen2
-from uivlm.training.collator import Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 
 VISION = recipes.LoraArgs(2, 4, 0.0, vision=True)
 # njucckevin/SeeClick, finetune/finetune.py: names that contain one of these, outside of attn_pool
@@ -55,7 +55,7 @@ def make_batch(processor: Any) -> Any:
     windows = [next(iter(format_.windows(episode(seed, 2)))) for seed in (1, 2)]
     examples = [encode(format_.sentence(window), processor) for window in windows]
     batch = Collator(processor.pad_id, processor.image_token_id)(examples)
-    return {name: value for name, value in batch.items() if name not in ("action_types", "first_window")}
+    return {name: value for name, value in batch.items() if name not in LOSS_KEYS}
 
 
 def randomize_adapters(model: nn.Module, seed: int = 1) -> None:
@@ -84,7 +84,7 @@ def test_vision_adapters_train_and_come_back(name: str, tmp_path: Path) -> None:
             model.activation_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         model.train().zero_grad()
         # of all tokens: in the small Qwen3-VL a screen's last deepstack level reaches its own tokens only
-        every = {name: value for name, value in batch.items() if name != "labels"}
+        every = {name: value for name, value in batch.items() if name != "trained_positions"}
         model(**every).logits.square().mean().backward()
         trained = {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}  # type: ignore[union-attr]
         assert not [n for n, value in trained.items() if not value.abs().max() > 0]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.helpers.tiny_models import (
     END,
@@ -14,7 +15,7 @@ from tests.helpers.tiny_models import (
 from tests.helpers.training_runs import COLLATE, EPISODES, FIRST, small, windows
 from uivlm.episodes.encode import IGNORE, Example
 from uivlm.training.batches import length_grouped_order
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.dataset import loader_options, resolve_num_workers
 from uivlm.training.train import train
 
@@ -31,23 +32,46 @@ def test_rows_are_all_windows_of_all_episodes() -> None:
 def test_a_batch_is_its_rows_and_padding() -> None:
     rows = [windows()[i] for i in (0, 4, 1)]
     batch = COLLATE(rows)
-    longest = max(len(row.input_ids) for row in rows)
+    longest, trained = max(len(row.input_ids) for row in rows), list[int]()
     assert batch["input_ids"].shape == (3, longest)
     for i, row in enumerate(rows):
         n = len(row.input_ids)
         assert batch["input_ids"][i].tolist() == row.input_ids.tolist() + [FIRST + PAD] * (longest - n)
-        assert batch["labels"][i].tolist() == row.labels.tolist() + [IGNORE] * (longest - n)
-        assert batch["attention_mask"][i].tolist() == [True] * n + [False] * (longest - n)
+        trained += [i * longest + t - 1 for t in np.flatnonzero(row.labels != IGNORE)]
+    assert batch["trained_positions"].tolist() == trained
+    assert batch["labels"].tolist() == batch["input_ids"].flatten()[batch["trained_positions"] + 1].tolist()
+    assert batch["sentence_lengths"] == tuple(len(row.input_ids) for row in rows)
     assert np.array_equal(
         batch["pixels"].numpy(), np.stack([screen for row in rows for screen in row.pixels])
     )
 
 
-def test_the_mask_does_not_come_from_ids() -> None:
+def test_what_is_trained_does_not_come_from_ids() -> None:
     """A model may pad with a token that its sentences hold too."""
     row = windows()[0]
     batch = Collator(int(row.input_ids[-2]), config().image_token_id)([row])
-    assert batch["attention_mask"].all()
+    assert batch["labels"].tolist() == row.labels[row.labels != IGNORE].tolist()
+
+
+def test_packed_rows_carry_their_bounds() -> None:
+    rows = [windows()[i] for i in (0, 4, 1)]
+    batch = replace(COLLATE, packing=True)(rows)
+    ends = np.cumsum([len(row.input_ids) for row in rows]).tolist()
+    assert batch["cu_seq_lens"].tolist() == [0, *ends]
+    assert batch["cu_seq_lens"].dtype == torch.int32
+    assert batch["max_length"] == max(len(row.input_ids) for row in rows)
+    assert batch["position_ids"][0].tolist() == [t for row in rows for t in range(len(row.input_ids))]
+    assert batch["labels"].tolist() == COLLATE(rows)["labels"].tolist()
+
+
+def test_a_screen_in_two_pieces_is_refused() -> None:
+    """As many placeholders as visual tokens, but words inside a screen."""
+    row = windows()[3]
+    first = int(np.flatnonzero(row.input_ids == config().image_token_id)[1])
+    ids = row.input_ids.copy()
+    ids[[first, 0]] = ids[[0, first]]
+    with pytest.raises(ValueError, match=r"end after \[\d+, .* visual tokens; its screens have \[4, 4\]"):
+        COLLATE([replace(row, input_ids=ids)])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +87,7 @@ def test_a_row_without_its_screens_is_refused(take: int, numbers: str) -> None:
 def test_a_row_may_have_no_screen() -> None:
     ids = np.array([1, 2, 3])
     batch = COLLATE([Example(ids, ids, np.zeros(2, np.int64), ())])
-    assert set(batch) == {"input_ids", "labels", "attention_mask", *LOG_ONLY_KEYS}
+    assert set(batch) == {"input_ids", "trained_positions", "num_visual_tokens", *LOSS_KEYS}
 
 
 def test_a_sentence_beyond_the_context_is_refused() -> None:

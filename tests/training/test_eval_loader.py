@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from tests.helpers.tiny_models import episode
 from tests.helpers.training_runs import dataset, small
 from uivlm.actions.text import ACTION_TYPES
-from uivlm.episodes.encode import IGNORE
 from uivlm.models.build import build, prompt_format
 from uivlm.training.dataset import WindowDataset
 from uivlm.training.validation import make_eval_loader, validate
@@ -25,11 +24,12 @@ class KnowsSome(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, labels: Tensor, **inputs: Any) -> Any:
-        outputs = self.model(labels=labels, **inputs)
-        trained = labels[:, 1:] != IGNORE
-        known = (trained.sum(1, keepdim=True) % 2 == 0).expand_as(trained)[trained]
-        answers = nn.functional.one_hot(labels[:, 1:][trained], outputs.logits.shape[-1])
+    def forward(self, **inputs: Any) -> Any:
+        outputs = self.model(**inputs)
+        ids, positions = inputs["input_ids"], inputs["trained_positions"]
+        sentences = positions // ids.shape[1]
+        known = torch.bincount(sentences)[sentences] % 2 == 0
+        answers = nn.functional.one_hot(ids.flatten()[positions + 1], outputs.logits.shape[-1])
         outputs.logits = outputs.logits + 100 * answers * known[:, None]
         return outputs
 

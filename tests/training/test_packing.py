@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.helpers import hf_checkpoints
 from tests.helpers.hf_llama_vit_parts import write_llama, write_vision
-from tests.helpers.packed_rows import KINDS, batched, mixed, packing_recipe, rows_of, tower
+from tests.helpers.packed_rows import ALL_LOGITS, KINDS, batched, mixed, packing_recipe, rows_of, tower
 from tests.helpers.tiny_models import base, episode, prepare, qwen_base
 from uivlm.devices.sim.expert import record_demonstration
 from uivlm.devices.sim.tasks import make_task
@@ -68,7 +68,7 @@ def compare(built: LoadedModel, rows: list[Example]) -> int:
     outputs = built.model(**packed)
     found = zip(
         rows,
-        built.model(**packed | {"labels": None}).logits[0].split(lengths),
+        built.model(**packed | ALL_LOGITS).logits[0].split(lengths),
         outputs.logits.split(trained),
         token_losses(outputs, packed["labels"]).split(trained),
         strict=True,
@@ -78,7 +78,7 @@ def compare(built: LoadedModel, rows: list[Example]) -> int:
         alone = batched(built, [row], pack=False)
         seen = bool(row.pixels)
         bits = steady(built.model, 64) and (seen or steady(built.model, len(row.input_ids)))
-        same(every, built.model(**alone | {"labels": None}).logits[0], bits)
+        same(every, built.model(**alone | ALL_LOGITS).logits[0], bits)
         told = built.model(**alone)
         same(wanted, told.logits, bits)
         same(nats, token_losses(told, alone["labels"]), bits)
@@ -132,8 +132,8 @@ def test_a_sentence_reads_the_same_in_any_company(root: Path, kind: str) -> None
     built = build(one)
     need_steady(built)
     rows = mixed(one, built, 3)
-    told = [batched(built, part, pack=True) | {"labels": None} for part in (rows, rows[::-1])]
-    there, back = (built.model(**each).logits[0].split(each["lengths"].tolist()) for each in told)
+    told = [batched(built, part, pack=True) | ALL_LOGITS for part in (rows, rows[::-1])]
+    there, back = (built.model(**each).logits[0].split(each["cu_seq_lens"].diff().tolist()) for each in told)
     assert all(torch.equal(*pair) for pair in zip(there, reversed(back), strict=True))
 
 
@@ -188,7 +188,7 @@ def test_another_attention_packs_too(root: Path, kind: str, attention: str) -> N
     built = build(one)
     tower(built.model).set_attn_implementation(attention)
     rows = rows_of(one, built, (3, 1, 2))
-    for taken in ({}, {"labels": None}):
+    for taken in ({}, ALL_LOGITS):
         alone = [built.model(**batched(built, [row], pack=False) | taken).logits for row in rows]
         packed = built.model(**batched(built, rows, pack=True) | taken).logits
         assert torch.allclose(packed, torch.cat(alone, -2), atol=1e-5)
@@ -265,7 +265,7 @@ def look(built: LoadedModel, screen: np.ndarray) -> np.ndarray:
 
 
 def test_tune_leaves_packing_to_the_model(root: Path) -> None:
-    """With adapters, the wrapped model also takes `lengths`."""
+    """With adapters, the wrapped model also takes the sentences' bounds."""
     one = packing_recipe(root, "qwen_vl")
     built = build(one)
     model = adapters.prepare_for_training(built, 0)

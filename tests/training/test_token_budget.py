@@ -15,7 +15,7 @@ from uivlm.models import adapters
 from uivlm.models.build import build
 from uivlm.models.multimodal import token_losses
 from uivlm.recipe import DataArgs, ExtraDataset, QwenHFArgs, QwenVLArgs, Recipe, RecipeError, TrainArgs
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.train import train
 from uivlm.training.trainer import SentenceTrainer
 
@@ -66,7 +66,7 @@ def test_a_run_by_budget_on_a_mixture(
 
     def watched(self: SentenceTrainer, model: Any, inputs: dict[str, Any], *more: Any, **others: Any) -> Any:
         assert len(inputs["input_ids"]) == 1
-        seen.append(inputs["lengths"].tolist())
+        seen.append(list(inputs["sentence_lengths"]))
         return original(self, model, inputs, *more, **others)
 
     monkeypatch.setattr(SentenceTrainer, "compute_loss", watched)
@@ -93,9 +93,9 @@ def test_a_forward_pass_without_a_sentence(
     built = build(of_kind(root, kind))
     model = adapters.prepare_for_training(built, 0).train()
     batch = Collator(built.processor.pad_id, built.processor.image_token_id, packed)([])
-    assert int(batch["first_window"].sum()) == 0  # type: ignore[union-attr]
-    inputs = {name: part for name, part in batch.items() if name not in LOG_ONLY_KEYS}
-    loss = token_losses(model(**inputs), inputs["labels"]).sum()
+    assert batch["num_episodes"] == 0
+    inputs = {name: part for name, part in batch.items() if name not in LOSS_KEYS}
+    loss = token_losses(model(**inputs), batch["labels"]).sum()
     loss.backward()
     assert float(loss) == 0
     trained = [value for value in model.parameters() if value.requires_grad]

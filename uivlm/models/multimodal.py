@@ -27,13 +27,15 @@ def merge_multimodal_embeddings(
 ) -> Tensor:
     """Put the visual tokens where `image_mask_BT` (bool) is True, in row order.
 
-    ValueError if the numbers differ.
+    ValueError on a CPU if the numbers differ. Reading a count from a GPU waits for all work queued there, so
+    the collator counts before the ids leave the CPU.
     """
-    placeholders, features = int(image_mask_BT.sum()), 0 if visual_VD is None else len(visual_VD)
-    if placeholders != features:
-        raise ValueError(
-            f"the text has {placeholders} placeholders, the screens have {features} visual tokens"
-        )
+    if image_mask_BT.device.type == "cpu":
+        placeholders, features = int(image_mask_BT.sum()), 0 if visual_VD is None else len(visual_VD)
+        if placeholders != features:
+            raise ValueError(
+                f"the text has {placeholders} placeholders, the screens have {features} visual tokens"
+            )
     if visual_VD is None:
         return embeds_BTD
     # not in place: the embeddings may be a leaf that requires a gradient
@@ -41,33 +43,38 @@ def merge_multimodal_embeddings(
 
 
 def select_trained_logits(
-    head: nn.Module, hidden_BTD: Tensor, labels_BT: Tensor | None, logits_to_keep: int = 0
+    head: nn.Module, hidden_BTD: Tensor, trained_positions: Tensor | None, logits_to_keep: int = 0
 ) -> Tensor:
     """Logits [B, T, vocabulary] of the last `logits_to_keep` tokens (0: all).
 
-    With labels: of the positions that predict a trained token, [trained tokens, vocabulary].
+    With `trained_positions` (see `trained_tokens`): only of these, [trained tokens, vocabulary].
     """
-    if labels_BT is None:
+    if trained_positions is None:
         return cast(Tensor, head(hidden_BTD[:, -logits_to_keep:]))
-    trained = hidden_BTD[:, :-1][labels_BT[:, 1:] != IGNORE]
+    trained = hidden_BTD.flatten(0, 1).index_select(0, trained_positions)
     missing = (
         torch.get_num_threads() * MIN_ROWS_PER_THREAD - len(trained) if trained.device.type == "cpu" else 0
     )
     return cast(Tensor, head(functional.pad(trained, (0, 0, 0, max(0, missing)))))[: len(trained)]
 
 
-def token_losses(outputs: Any, labels_BT: Tensor) -> Tensor:
-    """Loss in nats of each trained token, row by row.
+def trained_tokens(labels_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Where trained tokens are predicted, and their ids: both int64 [trained tokens], row by row.
 
-    `outputs` are of a forward with these labels; shifts itself.
+    The token at flat position b * T + t predicts token t + 1 of row b. `labels_BT`: IGNORE or the token's id.
+    Call it on the CPU: the number of trained tokens is read.
     """
     targets = labels_BT[:, 1:]
-    return functional.cross_entropy(outputs.logits.float(), targets[targets != IGNORE], reduction="none")
+    rows, columns = (targets != IGNORE).nonzero(as_tuple=True)
+    return rows * labels_BT.shape[1] + columns, targets[rows, columns]
 
 
-def packed_position_ids(lengths: Tensor) -> Tensor:
-    """[T]: the position of each token in its sentence, for sentences of these lengths packed into one row."""
-    return torch.cat([torch.arange(n, device=lengths.device) for n in lengths.tolist()])
+def token_losses(outputs: Any, labels: Tensor) -> Tensor:
+    """Loss in nats of each trained token. `labels` [trained tokens]: their ids (see `trained_tokens`).
+
+    `outputs` are of a forward with the `trained_positions` of the same tokens.
+    """
+    return functional.cross_entropy(outputs.logits.float(), labels, reduction="none")
 
 
 def encode_screens(module: nn.Module, screens: Sequence[NDArray[np.float32]]) -> list[Tensor]:
@@ -101,19 +108,6 @@ def vision_grad(vision: nn.Module) -> Iterator[None]:
     is_trained = any(value.requires_grad for value in vision.parameters())
     with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
         yield
-
-
-def mask_for_training(attention_mask_BT: Tensor | None, labels_BT: Tensor | None) -> Tensor | None:
-    """The mask that attention needs: None if labels are given and all padding is on the right.
-
-    A causal model attends to no later token, and logits of padding are not computed. Without a mask the
-    fastest kernels serve.
-    """
-    if attention_mask_BT is None or labels_BT is None:
-        return attention_mask_BT
-    present = attention_mask_BT.bool()
-    is_padded_right = (present[:, 1:] <= present[:, :-1]).all()
-    return None if is_padded_right else attention_mask_BT
 
 
 def lora_pattern(model: nn.Module, prefix: str, inside: str = "") -> str:

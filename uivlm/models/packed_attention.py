@@ -14,12 +14,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-
-from uivlm.models.multimodal import packed_position_ids
 
 # This attention's names in transformers. Vision encoders pass the bounds of their sequences only to an
 # attention whose name contains "flash"; all others are called once a sequence.
@@ -121,7 +118,25 @@ def _causal_option(is_causal: bool) -> dict[str, Any]:
 
 for name in (PACKED_ATTENTION, VISION_ATTENTION):
     AttentionInterface.register(name, packed_attention)
-AttentionMaskInterface.register(PACKED_ATTENTION, sdpa_mask)
+
+
+def no_padding(tokens_BT: Tensor) -> Tensor:
+    """A mask bool [B, T] that hides nothing: one value, repeated without a copy.
+
+    Without a mask, transformers reads the positions to find packed sentences; on a GPU that waits for all
+    work queued there. `packed_mask` recognizes this mask by its stride.
+    """
+    return torch.ones(1, 1, dtype=torch.bool, device=tokens_BT.device).expand(*tokens_BT.shape[:2])
+
+
+def packed_mask(*, attention_mask: Tensor | None = None, **rest: Any) -> Tensor | None:
+    """transformers' mask of "sdpa", which does not read the values of `no_padding`."""
+    if attention_mask is not None and not attention_mask.stride(-1):
+        attention_mask = None
+    return sdpa_mask(attention_mask=attention_mask, **rest)
+
+
+AttentionMaskInterface.register(PACKED_ATTENTION, packed_mask)
 
 
 def enable_packed_attention(language: PreTrainedModel) -> None:
@@ -137,18 +152,15 @@ def enable_vision_attention(vision: PreTrainedModel) -> None:
         vision.config._attn_implementation = VISION_ATTENTION
 
 
-def sequence_bounds(lengths: Tensor) -> dict[str, Any]:
-    """Arguments of `packed_attention` for sequences of these lengths."""
-    bounds = pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-    return {"cu_seq_lens_q": bounds, "max_length_q": int(lengths.max())}
+def packed_inputs(
+    language: PreTrainedModel, position_ids: Tensor, cu_seq_lens: Tensor, max_length: int
+) -> dict[str, Any]:
+    """What transformers' model takes for sentences packed into one row.
 
-
-def packed_inputs(language: PreTrainedModel, lengths: Tensor) -> dict[str, Any]:
-    """What transformers' model takes for sentences of these lengths in one row."""
-    position_ids = packed_position_ids(lengths)[None]
+    `position_ids` [1, T] restart in each sentence; `cu_seq_lens` int32 [sentences + 1]: their bounds.
+    """
     inputs: dict[str, Any] = {"position_ids": position_ids, "use_cache": False}
     if language.config._attn_implementation != PACKED_ATTENTION:
         return inputs  # positions restart, without mask and cache: transformers then separates the sentences
-    # a mask that hides nothing: transformers then makes none of T x T values
-    mask = torch.ones_like(position_ids).bool()
-    return inputs | {"attention_mask": mask} | sequence_bounds(lengths)
+    mask = no_padding(position_ids)
+    return inputs | {"attention_mask": mask, "cu_seq_lens_q": cu_seq_lens, "max_length_q": max_length}

@@ -3,6 +3,7 @@
 In: the loss of each trained token, forward by forward. Out: numbers for the log, summed over all processes.
 """
 
+import re
 import resource
 import sys
 import time
@@ -17,6 +18,17 @@ from uivlm.episodes.encode import TOKEN_TYPES
 MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
 NUM_TRIALS = 5
 MAX_SECONDS = 1.0  # a CPU without bfloat16 units needs longer for one product
+# Dense bfloat16 operations per second in the data sheets, by words of the device's name; the first fit is
+# taken.
+DATASHEET_FLOPS = {
+    "B200": 2.25e15,
+    "H200": 989e12,
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+}
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of `ru_maxrss`
 
 
@@ -28,6 +40,18 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     while len(seconds) < NUM_TRIALS and sum(seconds) < MAX_SECONDS:
         seconds.append(_time_matmul(a, b))
     return 2 * size**3 / min(seconds)
+
+
+def datasheet_flops(device_name: str, dtype: torch.dtype) -> float | None:
+    """Operations per second that the maker states; None for other dtypes and unknown devices."""
+    if dtype != torch.bfloat16:
+        return None
+    fits = (
+        flops
+        for name, flops in DATASHEET_FLOPS.items()
+        if set(name.split()) <= set(re.split(r"[\s-]", device_name))
+    )
+    return next(fits, None)
 
 
 def _time_matmul(a: Tensor, b: Tensor) -> float:
@@ -47,20 +71,25 @@ class StepCounts:
 
 
 class Meter:
-    """Sums since the last `flush`.
+    """Sums since the last `flush`. They stay on the device of the losses, so that adding waits for nothing.
 
     `all_reduce` sums a tensor over all processes. `peak_flops`: operations per second that all of them reach
-    together in matrix products.
+    together in matrix products; `datasheet_flops`: those that the maker of their GPUs states, if known.
     """
 
-    def __init__(self, all_reduce: Callable[[Tensor], Tensor], peak_flops: float) -> None:
-        self.all_reduce, self.peak_flops = all_reduce, peak_flops
+    def __init__(
+        self,
+        all_reduce: Callable[[Tensor], Tensor],
+        peak_flops: float,
+        datasheet_flops: float | None = None,
+    ) -> None:
+        self.all_reduce, self.peak_flops, self.datasheet_flops = all_reduce, peak_flops, datasheet_flops
         self._reset()
 
     def _reset(self) -> None:
         self.loss_sums = torch.zeros(len(TOKEN_TYPES), dtype=torch.float64)
-        self.num_trained_tokens = torch.zeros(len(TOKEN_TYPES), dtype=torch.float64)
-        self.counts = torch.zeros(4, dtype=torch.float64)  # StepCounts
+        self.num_trained_tokens = torch.zeros_like(self.loss_sums)
+        self.counts = [0.0] * 4  # StepCounts
         self.wait_seconds, self.started = 0.0, time.perf_counter()
 
     def add_wait(self, seconds: float) -> None:
@@ -69,23 +98,25 @@ class Meter:
 
     def add(self, losses: Tensor, action_types: Tensor, counts: StepCounts) -> None:
         """Add one forward pass: losses and action types [trained tokens], in the same order."""
-        losses, action_types = losses.detach().double().cpu(), action_types.cpu()
-        self.loss_sums.index_add_(0, action_types, losses)
-        self.num_trained_tokens += torch.bincount(action_types, minlength=len(TOKEN_TYPES))
-        self.counts += torch.tensor(astuple(counts), dtype=torch.float64)
+        losses = losses.detach().double()
+        self.loss_sums = self.loss_sums.to(losses.device).index_add(0, action_types, losses)
+        self.num_trained_tokens = self.num_trained_tokens.to(losses.device).index_add(
+            0, action_types, torch.ones_like(losses)
+        )
+        self.counts = [total + new for total, new in zip(self.counts, astuple(counts), strict=True)]
 
     def flush(self) -> dict[str, float]:
         """Return the metrics accumulated since the last call, and reset them.
 
         `loss_TYPE`: mean loss per token (nats) of one action type; `loss_thought`: of thoughts. `loss_macro`:
         macro average over action types. `tflops`: model operations per second, without recomputation. `mfu`:
-        their share of the peak.
+        their share of the measured peak; `mfu_datasheet`: of the stated one, if it is known.
         `data_loading_fraction`: share of the time in which this process waited for a batch. `peak_memory_gb`:
         highest memory of this process so far, of the GPU if there is one.
         """
         seconds = time.perf_counter() - self.started
         loss_sums, num_tokens, counts = self.all_reduce(
-            torch.cat([self.loss_sums, self.num_trained_tokens, self.counts])
+            torch.cat([self.loss_sums, self.num_trained_tokens, self.loss_sums.new_tensor(self.counts)])
         ).split([len(TOKEN_TYPES), len(TOKEN_TYPES), len(self.counts)])
         losses = {
             f"loss_{name.replace(' ', '_')}": float(loss_sum / count)
@@ -102,6 +133,7 @@ class Meter:
             "episodes_per_second": episodes,
             "tflops": flops / 1e12,
             "mfu": flops / self.peak_flops,
+            **({"mfu_datasheet": flops / self.datasheet_flops} if self.datasheet_flops else {}),
             "data_loading_fraction": self.wait_seconds / seconds,
             "peak_memory_gb": peak_memory_bytes() / 1e9,
         }

@@ -5,6 +5,7 @@ In: a recipe, a model prepared for training, a dataset. Out: a trainer.
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
 from uivlm.training.batches import Batch, BatchLayout, BatchSampler
 from uivlm.training.callbacks import EarlyStopping, ProgressLogger
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.dataset import (
     BatchDataset,
     WindowDataset,
@@ -32,7 +33,7 @@ from uivlm.training.dataset import (
 from uivlm.training.deepspeed import deepspeed_config
 from uivlm.training.feature_cache import CachedFeatureDataset
 from uivlm.training.fsdp import ShardedTrainer
-from uivlm.training.metrics import Meter, StepCounts, measure_peak_flops
+from uivlm.training.metrics import Meter, StepCounts, datasheet_flops, measure_peak_flops
 from uivlm.training.mixture import MixtureSampler
 from uivlm.training.validation import EvalBatch, make_eval_loader, validate
 
@@ -91,22 +92,21 @@ class SentenceTrainer(Trainer):
         gradients).
         """
         assert num_items_in_batch is not None
-        action_types, first_window = (inputs.pop(name) for name in LOG_ONLY_KEYS)
+        labels, _, action_types, lengths, num_episodes = (inputs.pop(name) for name in LOSS_KEYS)
         outputs = model(**inputs)
-        losses = token_losses(outputs, inputs["labels"])
-        self.meter.add(losses, action_types, self._count_step(inputs, int(first_window.sum()), len(losses)))
+        losses = token_losses(outputs, labels)
+        self.meter.add(losses, action_types, self._count_step(inputs, lengths, num_episodes, len(labels)))
         # a step whose sentences were all skipped has none
         num_trained = torch.as_tensor(num_items_in_batch).clamp(min=1)
         loss = losses.sum() / num_trained * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
 
-    def _count_step(self, inputs: dict[str, Any], num_episodes: int, num_trained: int) -> StepCounts:
-        lengths = inputs.get("lengths", inputs["attention_mask"].sum(1)).tolist()
-        pixels = inputs.get("pixels", ())
-        num_pixels = sum(screen.shape[-1] * screen.shape[-2] for screen in pixels)
-        num_screens = len(inputs.get("features", pixels))
-        flops = model_flops(self.shape, lengths, num_trained, num_pixels)
-        return StepCounts(sum(lengths), num_screens, num_episodes, flops)
+    def _count_step(
+        self, inputs: dict[str, Any], lengths: Sequence[int], num_episodes: int, num_trained: int
+    ) -> StepCounts:
+        num_pixels = sum(screen.shape[-1] * screen.shape[-2] for screen in inputs.get("pixels", ()))
+        flops = model_flops(self.shape, list(lengths), num_trained, num_pixels)
+        return StepCounts(sum(lengths), len(inputs["num_visual_tokens"]), num_episodes, flops)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
@@ -199,8 +199,7 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.shape, trainer.loaded, trainer.projector_lr = shape, loaded, recipe.optim.projector_lr
-    peak_flops = measure_peak_flops(args.device, DTYPES[train.precision])
-    trainer.meter = Meter(trainer.all_reduce, float(trainer.all_reduce(torch.tensor(peak_flops))))
+    trainer.meter = _make_meter(trainer, DTYPES[train.precision])
     if train.early_stopping_patience is not None:
         trainer.add_callback(EarlyStopping(train.early_stopping_patience))
     layout = BatchLayout(
@@ -217,6 +216,14 @@ def make_trainer(
             eval_dataset, train.per_device_batch_size, workers, args.process_index, args.world_size
         )
     return trainer
+
+
+def _make_meter(trainer: SentenceTrainer, dtype: torch.dtype) -> Meter:
+    device = trainer.args.device
+    peak_flops = float(trainer.all_reduce(torch.tensor(measure_peak_flops(device, dtype))))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    stated = datasheet_flops(name, dtype)
+    return Meter(trainer.all_reduce, peak_flops, stated and stated * trainer.args.world_size)
 
 
 def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int) -> TrainingArguments:

@@ -22,12 +22,12 @@ from torch.utils.data import DataLoader, Dataset
 from uivlm.actions.action import Action, InvalidAction
 from uivlm.actions.matching import matches
 from uivlm.actions.text import ACTION_TYPES, ActionText, action_type
-from uivlm.episodes.encode import IGNORE, TOKEN_TYPES, Example, Processor
+from uivlm.episodes.encode import TOKEN_TYPES, Example, Processor
 from uivlm.episodes.episode import boxes_of
 from uivlm.episodes.rows import DamagedScreenError
 from uivlm.models.device import local_device
 from uivlm.models.multimodal import token_losses
-from uivlm.training.collator import LOG_ONLY_KEYS, Collator
+from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.dataset import WindowDataset, loader_options
 
 LOGGER = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class GoldAction:
 
 
 EvalRow = tuple[Example, list[GoldAction]]
-# arguments of the model; the trained actions in order; of each trained token: is it of an action?
-EvalBatch = tuple[dict[str, Any], list[GoldAction], Tensor]
+# Arguments of the model; the trained actions in order; of each trained token its id, and: is it of an action?
+EvalBatch = tuple[dict[str, Any], list[GoldAction], Tensor, Tensor]
 
 
 class EvalDataset(Dataset[EvalRow | None]):
@@ -67,9 +67,9 @@ class EvalCollator:
     def __call__(self, read: list[EvalRow | None]) -> EvalBatch:
         rows = [row for row in read if row is not None]
         batch: dict[str, Any] = self.collate([example for example, _ in rows])
-        inputs = {name: value for name, value in batch.items() if name not in LOG_ONLY_KEYS}
+        inputs = {name: value for name, value in batch.items() if name not in LOSS_KEYS}
         in_action = batch["action_types"] != TOKEN_TYPES.index("thought")
-        return inputs, [gold for _, golds in rows for gold in golds], in_action
+        return inputs, [gold for _, golds in rows for gold in golds], batch["labels"], in_action
 
 
 def make_eval_loader(
@@ -108,12 +108,11 @@ def validate(
     num_steps, loss = torch.zeros_like(num_correct), torch.zeros(4, dtype=torch.float64)
     device, was_training = local_device(), model.training  # weights may be elsewhere
     model.eval()
-    for inputs, golds, in_action in loader:
-        inputs = send_to_device(inputs, device)
-        outputs = model(**inputs)
-        losses = token_losses(outputs, inputs["labels"])
+    for inputs, golds, labels, in_action in loader:
+        outputs = model(**send_to_device(inputs, device))
+        losses = token_losses(outputs, labels.to(device))
         loss += _loss_sums(losses, in_action)
-        split = _split(outputs, inputs["labels"], in_action, processor)
+        split = _split(outputs, labels, in_action, processor)
         for token_ids, gold in zip(split, golds, strict=True):
             i = ACTION_TYPES.index(action_type(gold.action))
             num_steps[i] += 1
@@ -141,11 +140,10 @@ def _loss_sums(losses: Tensor, in_action: Tensor) -> Tensor:
     return torch.tensor([number for part in parts for number in (float(part.sum()), len(part))]).double()
 
 
-def _split(outputs: Any, labels_BT: Tensor, in_action: Tensor, processor: Processor) -> list[list[int]]:
+def _split(outputs: Any, labels: Tensor, in_action: Tensor, processor: Processor) -> list[list[int]]:
     """The predicted ids of each trained action, row by row, without those of thoughts."""
     predicted = outputs.logits.argmax(-1).cpu()[in_action].tolist()
-    trained = labels_BT[labels_BT != IGNORE].cpu()[in_action]
-    ends = (trained == processor.eos_id).nonzero().flatten() + 1
+    ends = (labels[in_action] == processor.eos_id).nonzero().flatten() + 1
     return [predicted[start:end] for start, end in pairwise([0, *ends.tolist()])]
 
 

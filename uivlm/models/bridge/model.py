@@ -28,13 +28,12 @@ from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge import blank_patches, vision_encoder
 from uivlm.models.multimodal import (
-    mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
     select_trained_logits,
     vision_grad,
 )
-from uivlm.models.packed_attention import enable_packed_attention, packed_inputs
+from uivlm.models.packed_attention import enable_packed_attention, no_padding, packed_inputs
 from uivlm.models.vocabulary import vocabulary
 from uivlm.recipe import VisualTokens
 
@@ -141,10 +140,13 @@ class LlamaVit(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.language.get_input_embeddings()
 
-    def get_image_features(self, pixels: Tensor) -> Tensor | list[Tensor]:
+    def get_image_features(
+        self, pixels: Tensor, num_visual_tokens: Sequence[int] | None = None
+    ) -> Tensor | list[Tensor]:
         """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of reading screens.
 
-        A list of N if screens have different numbers of visual tokens.
+        A list of N if screens have different numbers of visual tokens. If these are given, they are not
+        counted on the device.
         """
         with vision_grad(self.vision):
             whole_ND, patches_NPD = vision_encoder.encode_pixels(
@@ -157,7 +159,10 @@ class LlamaVit(PreTrainedModel):
                 return patches_NPD
             case "non_blank":
                 shown_NP = blank_patches.non_blank(pixels, self.config.patch_size)
-                return [patches[shown] for patches, shown in zip(patches_NPD, shown_NP, strict=True)]
+                counts = list(num_visual_tokens or shown_NP.sum(1).tolist())
+                # the number of patches is known, so no GPU has to be waited for
+                shown = shown_NP.flatten().nonzero_static(size=sum(counts))[:, 0]
+                return list(patches_NPD.flatten(0, 1).index_select(0, shown).split(counts))
         map_NDyx = rearrange(patches_NPD, "N (y x) D -> N D y x", y=self.config.patch_grid[0])
         pooled = functional.adaptive_avg_pool2d(map_NDyx, self.config.grid_size)
         return rearrange(pooled, "N D y x -> N (y x) D")
@@ -174,37 +179,43 @@ class LlamaVit(PreTrainedModel):
         input_ids: Tensor | None = None,
         pixels: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
+        trained_positions: Tensor | None = None,
         features: Tensor | Sequence[Tensor] | None = None,
         inputs_embeds: Tensor | None = None,
-        lengths: Tensor | None = None,
         position_ids: Tensor | None = None,
+        cu_seq_lens: Tensor | None = None,
+        max_length: int = 0,
+        num_visual_tokens: Sequence[int] | None = None,
         **rest: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits [B, T, V]; with `labels`, only those that predict a trained token: [trained tokens, V].
+        """Logits [B, T, V]; with `trained_positions` int64 [n], only of these: [n, V].
 
-        `lengths`: of the sentences packed into one row, B = 1. `position_ids`: if padding lies between
-        tokens. `inputs_embeds` [B, T, D] are of text alone, with its `position_ids`.
+        `position_ids`: if padding lies between tokens. For sentences packed into one row: `position_ids`
+        [1, T], the bounds `cu_seq_lens` int32 [sentences + 1] and the longest, `max_length`.
+        `num_visual_tokens`: of each screen; without it, non-blank patches are counted on the device.
+        `inputs_embeds` [B, T, D] are of text alone, with its `position_ids`.
         """
         if inputs_embeds is not None:
             known = {"attention_mask": attention_mask, "position_ids": position_ids}
             return cast(CausalLMOutputWithPast, self.language(inputs_embeds=inputs_embeds, **rest | known))
         assert input_ids is not None, "input_ids or inputs_embeds"
         if features is None and pixels is not None and len(pixels):
-            features = self.get_image_features(pixels)
+            features = self.get_image_features(pixels, num_visual_tokens)
         # before the text, as if there were a screen: FSDP gathers weights in the order of use
         dummy = (
             self._dummy_vision_pass(input_ids.device) if features is None and needs_dummy_vision_pass() else 0
         )
         embeds_BTD = self.embed(input_ids, features) + dummy
-        mask = mask_for_training(attention_mask, labels)
-        inputs: dict[str, Any] = {"attention_mask": mask, "position_ids": position_ids}
-        if lengths is not None:
-            inputs = packed_inputs(self.language, lengths)
-        if labels is None:
+        if trained_positions is not None and attention_mask is None:
+            attention_mask = no_padding(input_ids)
+        inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
+        if cu_seq_lens is not None:
+            assert position_ids is not None, "packed sentences have positions"
+            inputs = packed_inputs(self.language, position_ids, cu_seq_lens, max_length)
+        if trained_positions is None:
             return cast(CausalLMOutputWithPast, self.language(inputs_embeds=embeds_BTD, **rest | inputs))
         decoder = self.language.model(inputs_embeds=embeds_BTD, **inputs | {"use_cache": False})
-        logits = select_trained_logits(self.language.lm_head, decoder.last_hidden_state, labels)
+        logits = select_trained_logits(self.language.lm_head, decoder.last_hidden_state, trained_positions)
         return CausalLMOutputWithPast(logits=logits)
 
     def _dummy_vision_pass(self, device: torch.device) -> Tensor:

@@ -21,14 +21,19 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.models.multimodal import (
-    mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
     select_trained_logits,
     vision_grad,
 )
-from uivlm.models.packed_attention import enable_packed_attention, enable_vision_attention, packed_inputs
+from uivlm.models.packed_attention import (
+    enable_packed_attention,
+    enable_vision_attention,
+    no_padding,
+    packed_inputs,
+)
 from uivlm.models.qwen_hf.positions import mrope_position_ids
+from uivlm.models.qwen_hf.vision_inputs import vision_inputs
 
 LANGUAGE_LAYERS = "model.language_model.layers"  # the part that carries adapters
 TRAINABLE_PATTERN = r"model\.language_model\..+|lm_head\..+"  # what full fine-tuning trains
@@ -51,7 +56,10 @@ class QwenHF(nn.Module):
         self.patch_size, self.merge_size = int(vision.patch_size), int(vision.spatial_merge_size)
         self.temporal_patch_size = int(vision.temporal_patch_size)
         self.hidden_size = int(self.config.text_config.hidden_size)
-        enable_packed_attention(cast(Any, self.model).language_model)
+        language = cast(Any, self.model).language_model
+        if hasattr(language, "_deepstack_process"):
+            language._deepstack_process = _add_visual  # transformers' own reads the mask, twice a level
+        enable_packed_attention(language)
         enable_vision_attention(cast(Any, self.model).visual)
 
     @property
@@ -70,7 +78,10 @@ class QwenHF(nn.Module):
             return getattr(self._hf_model[0], name)
 
     def to_patches(self, pixels: ScreenBatch) -> tuple[Tensor, Tensor]:
-        """Screens [3, h, w] -> `pixel_values` and `image_grid_thw` [N, 3] of transformers' class."""
+        """Screens [3, h, w] -> `pixel_values` and `image_grid_thw` [N, 3] of transformers' class.
+
+        The grid stays on the CPU, where transformers reads it.
+        """
         side = self.patch_size * self.merge_size
         grids, patches = [], []
         for screen in pixels:
@@ -94,7 +105,7 @@ class QwenHF(nn.Module):
                 )
             )
             grids.append([1, rows, columns])
-        return torch.cat(patches), torch.tensor(grids, device=patches[0].device)
+        return torch.cat(patches), torch.tensor(grids)
 
     def get_image_features(self, pixels: ScreenBatch) -> ScreenBatch:
         """[N, 3, h, w] -> [N, S, F]: the frozen part.
@@ -103,10 +114,12 @@ class QwenHF(nn.Module):
         """
         values, grids = self.to_patches(pixels)
         with vision_grad(cast(nn.Module, self.model.visual)):
-            outputs = cast(Any, self.model).get_image_features(values, grids, return_dict=True)
+            outputs = cast(Any, self.model).get_image_features(
+                values, grids, return_dict=True, **vision_inputs(self.model.visual, grids, values.device)
+            )
         levels = [outputs.pooler_output, *getattr(outputs, "deepstack_features", ())]
         features = []
-        for n, (_, h, w) in enumerate(grids.tolist()):
+        for n, (_, h, w) in enumerate(grids.tolist()):  # a tensor of the CPU
             rows, columns = (torch.arange(side // self.merge_size, device=values.device) for side in (h, w))
             vectors = [level[n] for level in levels]
             features.append(torch.cat([*vectors, torch.cartesian_prod(rows, columns).to(vectors[0])], -1))
@@ -128,21 +141,23 @@ class QwenHF(nn.Module):
         input_ids: Tensor | None = None,
         pixels: ScreenBatch | None = None,
         attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
+        trained_positions: Tensor | None = None,
         features: ScreenBatch | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        lengths: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         position_ids: Tensor | None = None,
+        cu_seq_lens: Tensor | None = None,
+        max_length: int = 0,
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V], of the last `logits_to_keep` (0: all).
 
-        With `labels`, of those that predict a trained token: [trained tokens, V]. `attention_mask` covers the
-        cached tokens as well. `lengths`: of the sentences packed into one row, B = 1. `inputs_embeds`
-        [B, T, D] are of text alone, with its `position_ids` [B, T].
+        With `trained_positions` int64 [trained tokens], of these only: [trained tokens, V]. `attention_mask`
+        covers the cached tokens as well. For sentences packed into one row: `position_ids` [1, T] restart in
+        each, `cu_seq_lens` int32 [sentences + 1] are their bounds, the longest has `max_length` tokens.
+        `inputs_embeds` [B, T, D] are of text alone, with its `position_ids` [B, T].
         """
         if inputs_embeds is not None:
             known: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
@@ -151,7 +166,7 @@ class QwenHF(nn.Module):
             logits = select_trained_logits(self.lm_head, outputs.last_hidden_state, None, logits_to_keep)
             return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
         assert input_ids is not None, "input_ids or inputs_embeds"
-        if use_cache and past_key_values is None and labels is None:
+        if use_cache and past_key_values is None and trained_positions is None:
             past_key_values = DynamicCache()
         if features is None and pixels is not None and len(pixels):
             features = self.get_image_features(pixels)
@@ -169,19 +184,20 @@ class QwenHF(nn.Module):
             levels = tokens_VF[:, self.hidden_size : -2].split(self.hidden_size, -1)
             deepstack = {"visual_pos_masks": image_mask_BT, "deepstack_visual_embeds": list(levels)}
         language = cast(Any, self.model).language_model
-        if lengths is None:
-            position_ids = self._position_ids(image_mask_BT, tokens_VF, attention_mask, past_key_values)
-            mask = mask_for_training(attention_mask, labels)
-            inputs: dict[str, Any] = {"attention_mask": mask, "position_ids": position_ids}
+        if cu_seq_lens is None:
+            positions = self._position_ids(image_mask_BT, tokens_VF, attention_mask, past_key_values)
+            if trained_positions is not None and attention_mask is None:
+                attention_mask = no_padding(input_ids)
+            inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": positions}
             inputs |= {"past_key_values": past_key_values, "use_cache": past_key_values is not None}
         else:
-            inputs = packed_inputs(language, lengths)
-            axes = _packed_mrope_position_ids(
-                image_mask_BT, _grid_coordinates(image_mask_BT, tokens_VF), lengths
-            )
+            assert position_ids is not None, "packed sentences have positions"
+            inputs = packed_inputs(language, position_ids, cu_seq_lens, max_length)
+            grid_V2 = _grid_coordinates(image_mask_BT, tokens_VF)
+            axes = mrope_position_ids(image_mask_BT, grid_V2, text_position_ids=position_ids)
             inputs["position_ids"] = torch.cat([inputs["position_ids"][None], axes])  # [4, 1, T]
         hidden_BTD = language(inputs_embeds=embeds_BTD, **inputs, **deepstack).last_hidden_state
-        logits = select_trained_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
+        logits = select_trained_logits(self.lm_head, hidden_BTD, trained_positions, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _position_ids(
@@ -191,9 +207,7 @@ class QwenHF(nn.Module):
         past = 0 if cache is None else cache.get_seq_length()
         before = cache.position_ids[:, :, :past] if past else None  # type: ignore[union-attr]
         grid_V2 = _grid_coordinates(image_mask_BT, tokens_VF)
-        mask_BT = (
-            torch.ones_like(image_mask_BT) if mask is None else mask[:, -image_mask_BT.shape[1] :].bool()
-        )
+        mask_BT = None if mask is None else mask[:, -image_mask_BT.shape[1] :].bool()
         positions = mrope_position_ids(image_mask_BT, grid_V2, mask_BT, before)
         if cache is not None:
             cache.position_ids = positions if before is None else torch.cat([before, positions], -1)  # type: ignore[attr-defined]
@@ -210,16 +224,12 @@ def _grid_coordinates(image_mask_BT: Tensor, tokens_VF: Tensor | None) -> Tensor
     return image_mask_BT.new_zeros(0, 2) if tokens_VF is None else tokens_VF[:, -2:].round().long()
 
 
-def _packed_mrope_position_ids(image_mask_1T: Tensor, grid_V2: Tensor, lengths: Tensor) -> Tensor:
-    """[3, 1, T], sentence by sentence."""
-    positions, first = [], 0
-    for part in image_mask_1T.split(lengths.tolist(), 1):
-        count = int(part.sum())
-        positions.append(
-            mrope_position_ids(part, grid_V2[first : first + count], torch.ones_like(part), None)
-        )
-        first += count
-    return torch.cat(positions, -1)
+def _add_visual(hidden_BTD: Tensor, image_mask_BT: Tensor, visual_VD: Tensor) -> Tensor:
+    """Add a vector to the hidden state of each visual token, without reading the mask."""
+    added_BTD = torch.zeros_like(hidden_BTD).masked_scatter(
+        image_mask_BT[..., None], visual_VD.to(hidden_BTD)
+    )
+    return hidden_BTD + added_BTD
 
 
 def lora_targets(module: QwenHF) -> str:

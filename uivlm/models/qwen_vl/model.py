@@ -16,14 +16,11 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from uivlm.models.multimodal import (
     lora_pattern,
-    mask_for_training,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
-    packed_position_ids,
     select_trained_logits,
     vision_grad,
 )
-from uivlm.models.packed_attention import sequence_bounds
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.language_model import (
     Block,
@@ -111,7 +108,12 @@ class QwenVL(PreTrainedModel):
         return embeds_BTD
 
     def _check_image_runs(self, image_mask_BT: Tensor, has_past: bool) -> None:
-        """ValueError unless each run of placeholders is one whole screen."""
+        """ValueError unless each run of placeholders is one whole screen, on a CPU.
+
+        On a GPU the check would wait for all work queued there; the collator has made it.
+        """
+        if image_mask_BT.device.type != "cpu":
+            return
         edges = torch.nn.functional.pad(image_mask_BT.int(), (1, 1)).diff()
         starts, ends = (edges == 1).nonzero(), (edges == -1).nonzero()  # (row, index) pairs, row by row
         lengths = ends[:, 1] - starts[:, 1]
@@ -129,23 +131,24 @@ class QwenVL(PreTrainedModel):
         input_ids: Tensor | None = None,
         pixels: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
+        trained_positions: Tensor | None = None,
         features: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        lengths: Tensor | None = None,
         position_ids: Tensor | None = None,
+        cu_seq_lens: Tensor | None = None,
+        max_length: int | None = None,
         **_: Any,
     ) -> CausalLMOutputWithPast:
         """Logits [B, T, V], of the last `logits_to_keep` (0: all).
 
-        With `labels`, of those that predict a trained token: [trained tokens, V]. `lengths`: of the sentences
-        packed into one row, B = 1. Without `position_ids` [B, T], positions count the tokens of the padded
-        rows, or of each packed sentence.
+        With `trained_positions` int64 [trained tokens], of these only: [trained tokens, V]. Without
+        `position_ids` [B, T], positions count the tokens of the padded rows. For sentences packed into one
+        row: their bounds `cu_seq_lens` int32 [sentences + 1], the longest `max_length`, and `position_ids`.
         """
-        if use_cache and past_key_values is None and labels is None:
+        if use_cache and past_key_values is None and trained_positions is None:
             past_key_values = DynamicCache()
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         if inputs_embeds is None:
@@ -159,15 +162,14 @@ class QwenVL(PreTrainedModel):
                 else 0
             )
             inputs_embeds = self.embed(input_ids, features, has_past=past > 0) + dummy
-        if lengths is None:
-            attention_mask = mask_for_training(attention_mask, labels)
+        if cu_seq_lens is None:
             at = self._rotary_positions(inputs_embeds, attention_mask, past_key_values, past, position_ids)
         else:
-            at = rotary_positions(
-                self.config, packed_position_ids(lengths), 1.0, False, None, sequence_bounds(lengths)
-            )
+            assert position_ids is not None, "packed sentences have positions"
+            bounds = {"cu_seq_lens_q": cu_seq_lens, "max_length_q": max_length}
+            at = rotary_positions(self.config, position_ids, 1.0, False, None, bounds)
         hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
-        logits = select_trained_logits(self.lm_head, hidden_BTD, labels, logits_to_keep)
+        logits = select_trained_logits(self.lm_head, hidden_BTD, trained_positions, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _rotary_positions(
