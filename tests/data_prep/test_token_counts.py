@@ -10,7 +10,8 @@ from uivlm.episodes.dataset import PreparedData
 from uivlm.episodes.encode import encode
 from uivlm.episodes.sentence import PromptFormat, ScreenPiece
 from uivlm.models.bridge.files import load_base
-from uivlm.models.bridge.model import TINY_BASE, BridgeProcessor
+from uivlm.models.bridge.model import TINY_BASE
+from uivlm.models.bridge.processor import BridgeProcessor
 
 RECIPE = str(ROOT / "recipes" / "tiny.py")
 

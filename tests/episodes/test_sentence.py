@@ -8,7 +8,7 @@ from tests.helpers.tiny_models import END, PICTURE, START, config, episode, toke
 from uivlm.episodes.encode import IGNORE, encode
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.sentence import PromptFormat, ScreenPiece, TextPiece
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 
 FIRST = tokenizer().get_vocab_size()
 GRAMMARS = [

@@ -9,7 +9,7 @@ from tests.helpers.tiny_models import config, episode, tokenizer
 from uivlm.episodes.encode import IGNORE, TOKEN_TYPES, encode
 from uivlm.episodes.episode import Episode, StepNotes
 from uivlm.episodes.sentence import PromptFormat, ScreenPiece, Sentence, TextPiece
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 
 
 def thoughtful(seed: int, num_steps: int) -> Episode:

@@ -22,7 +22,7 @@ from uivlm.episodes.encode import IGNORE, Processor, encode
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.sentence import PromptFormat
 from uivlm.episodes.window_index import FOLDER, concat_indexes, index_windows, open_window_index
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.qwen_hf import files as hf_files
 from uivlm.models.qwen_hf.processor import VisualTokenBudget
 from uivlm.models.qwen_vl import files as qwen_files

@@ -27,7 +27,7 @@ from uivlm.episodes.episode import Episode, History, Step
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
 from uivlm.models.adapters import attach_adapters
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.build import build
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.recipe import LoraArgs, QwenHFArgs, Recipe

@@ -7,7 +7,8 @@ from torch import nn
 from tests.helpers.tiny_models import episode, tokenizer
 from uivlm.episodes.encode import encode
 from uivlm.episodes.sentence import PromptFormat
-from uivlm.models.bridge.model import BridgeProcessor, LlamaVit
+from uivlm.models.bridge.model import LlamaVit
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.loaded_model import LoadedModel
 
 FIRST = tokenizer().get_vocab_size()

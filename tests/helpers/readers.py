@@ -10,7 +10,8 @@ from tests.helpers.hf_checkpoints import write
 from tests.helpers.tiny_models import config, tokenizer, vocabulary
 from uivlm.episodes.encode import Processor
 from uivlm.models.bridge.files import load_base
-from uivlm.models.bridge.model import TINY_BASE, BridgeProcessor
+from uivlm.models.bridge.model import TINY_BASE
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.qwen_hf.files import load_processor
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.processor import QwenVLProcessor

@@ -20,7 +20,7 @@ from uivlm.episodes.episode import Episode
 from uivlm.episodes.sentence import PromptFormat
 from uivlm.episodes.window_index import index_windows
 from uivlm.models import cost
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.build import prompt_format
 from uivlm.recipe import LoraArgs, Recipe
 from uivlm.training.collator import Collator

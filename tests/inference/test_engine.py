@@ -31,7 +31,7 @@ from uivlm.agents.vlm import VlmAgent
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
 from uivlm.models.adapters import attach_adapters
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.build import build
 from uivlm.training import checkpoint
 

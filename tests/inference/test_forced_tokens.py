@@ -17,7 +17,7 @@ from uivlm.actions.text_prefix import complete_action, is_prefix
 from uivlm.inference.decoding import GenerationState
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 
 CHARACTERS = [chr(code) for code in range(32, 127)]
 

@@ -18,7 +18,7 @@ from uivlm.actions.text_prefix import is_prefix
 from uivlm.episodes.episode import History
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 
 
 @pytest.mark.slow

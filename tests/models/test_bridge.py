@@ -10,7 +10,7 @@ from tests.helpers.tiny_models import PICTURE, bridge, config, episode, tokenize
 from uivlm.episodes.encode import IGNORE
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.multimodal import token_losses, trained_tokens
 
 

@@ -28,7 +28,8 @@ from uivlm.models import adapters
 from uivlm.models.bridge import vision_encoder
 from uivlm.models.bridge.files import load_base, save_base
 from uivlm.models.bridge.from_pretrained import from_pretrained_parts
-from uivlm.models.bridge.model import BridgeProcessor, LlamaVit
+from uivlm.models.bridge.model import LlamaVit
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.build import build
 from uivlm.models.lora_layers import lora_layers
 from uivlm.training.train import train

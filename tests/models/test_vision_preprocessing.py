@@ -16,7 +16,7 @@ from tests.helpers.tiny_models import screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge.files import load_base, save_base
 from uivlm.models.bridge.from_pretrained import from_config_parts, from_pretrained_parts
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.qwen_hf import files
 
 NORMALIZATION = {"image_mean": MEAN, "image_std": STD}

@@ -15,7 +15,8 @@ from tests.helpers.tiny_models import base, prepare, qwen_base
 from tests.helpers.training_runs import EPISODES
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge.files import load_base
-from uivlm.models.bridge.model import TINY_BASE, BridgeProcessor
+from uivlm.models.bridge.model import TINY_BASE
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.training.tiny_base import pretrain
 from uivlm.training.tiny_base.random_screens import random_screen
 from uivlm.training.tiny_base.screen_index import ScreenIndex

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from uivlm.models.bridge.files import load_base
-from uivlm.models.bridge.model import TINY_BASE, BridgeProcessor, LlamaVit
+from uivlm.models.bridge.model import TINY_BASE, LlamaVit
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.training.tiny_base import init, pretrain
 
 

@@ -8,7 +8,7 @@ from tests.helpers.pretraining_lessons import some_lessons
 from uivlm.actions.text import ActionText
 from uivlm.episodes.encode import IGNORE, encode
 from uivlm.episodes.sentence import ScreenPiece, TextPiece
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.training.tiny_base import batches
 from uivlm.training.tiny_base.screen_index import Ask, ExpertAction, ScreenIndex, Show
 from uivlm.training.tiny_base.vocabulary import CUE_GROUPS, RELATED_ITEMS, vocabulary

@@ -17,7 +17,7 @@ from uivlm.episodes.encode import encode
 from uivlm.episodes.rows import SCHEMA, DamagedScreenError
 from uivlm.episodes.sentence import PromptFormat
 from uivlm.episodes.window_index import open_window_index
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.training.dataset import ConcatWindowDataset, WindowDataset
 
 FORMAT = PromptFormat(100, 4, 3)

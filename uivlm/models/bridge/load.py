@@ -15,9 +15,9 @@ from uivlm.models.bridge.model import (
     PROJECTION_PATTERN,
     TINY_BASE,
     TRAINABLE_PATTERN,
-    BridgeProcessor,
     LlamaVit,
 )
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import has_fixed_rope, lora_pattern
 from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of

@@ -20,7 +20,7 @@ from uivlm.actions.text import ActionText
 from uivlm.episodes.encode import IGNORE
 from uivlm.episodes.episode import Element, Screen
 from uivlm.episodes.sentence import ScreenPiece
-from uivlm.models.bridge.model import BridgeProcessor
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.training.tiny_base.lesson import random_lesson, with_touch_jitter
 from uivlm.training.tiny_base.random_screens import RandomScreen, random_screen
 from uivlm.training.tiny_base.screen_index import Ask, ExpertAction, Lesson, ScreenIndex, Show, Spot

@@ -38,7 +38,8 @@ from uivlm.atomic import check_new_dir
 from uivlm.episodes.encode import IGNORE
 from uivlm.models.bridge import blank_patches
 from uivlm.models.bridge.files import load_base, save_base
-from uivlm.models.bridge.model import BridgeProcessor, LlamaVit
+from uivlm.models.bridge.model import LlamaVit
+from uivlm.models.bridge.processor import BridgeProcessor
 from uivlm.training.dataset import loader_options
 from uivlm.training.tiny_base.batches import LessonConfig, ScreenStream, lesson_batches, patch_targets
 from uivlm.training.tiny_base.init import (
