@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from shared.actions import random_checkpoint, time_actions
+from shared.actions import random_checkpoint, time_actions, without_capture
 from shared.episodes import episodes_of_length
 from shared.roofline import count_weight_bytes, latency_floors, measure_device
 
@@ -136,7 +136,7 @@ def _measure(
         for t, ms in time_actions(predictors[name], episode, steps).items():
             timed[name].setdefault(t, []).append(ms)
     device, weights = measure_device(checkpoint.model), count_weight_bytes(checkpoint.model)
-    fresh = TorchEngine(checkpoint, **MODES[CACHED], **options)
+    fresh = TorchEngine(without_capture(checkpoint), **MODES[CACHED], **options)
     least = latency_floors(fresh, episodes[0], range(2 * LONGEST), device, weights)
     console.print(_table(f"{title}, {len(episodes)} episodes", timed, least))
     console.print(

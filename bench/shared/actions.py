@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 
@@ -18,8 +19,19 @@ def random_checkpoint(recipe: Recipe, device: str) -> LoadedCheckpoint:
     built = build(recipe, device)
     module = built.model.requires_grad_(False)
     return LoadedCheckpoint(
-        module, built.processor, prompt_format(recipe), recipe, recipe.name, built.supports_prefix_cache
+        module,
+        built.processor,
+        prompt_format(recipe),
+        recipe,
+        recipe.name,
+        built.supports_prefix_cache,
+        built.supports_static_decoding,
     )
+
+
+def without_capture(checkpoint: LoadedCheckpoint) -> LoadedCheckpoint:
+    """The same model, each of whose forward passes Python sees: a captured one calls no hook."""
+    return replace(checkpoint, supports_static_decoding=False)
 
 
 def time_actions(engine: TorchEngine, episode: Episode, steps: Iterable[int]) -> dict[int, float]:

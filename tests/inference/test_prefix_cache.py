@@ -187,3 +187,13 @@ def test_a_reset_keeps_what_saves_reading(loaded: LoadedCheckpoint) -> None:
     agent.reset_cache()
     assert not engine.prefix_cache.prefixes
     assert not engine.feature_cache.entries
+
+
+def test_a_screen_with_other_visual_tokens_than_placeholders(
+    loaded: LoadedCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the model runs: on a GPU it does not count."""
+    encode = loaded.model.get_image_features
+    monkeypatch.setattr(loaded.model, "get_image_features", lambda pixels: encode(pixels)[:, :-1])
+    with pytest.raises(ValueError, match=r"screens of \[3\] visual tokens have \[4\] placeholders"):
+        TorchEngine(loaded).predict(episode(0, 1).history(0))

@@ -207,7 +207,7 @@ class TorchEngine:
 
     def _prefill(self, prompts: Sequence[_Prompt]) -> tuple[BatchDecoder, Tensor]:
         """Run the part of each prompt that is not cached. Logits [B, V] of the first new token."""
-        prefixes, new_screens = [], []
+        prefixes, new_screens, num_placeholders = [], [], list[int]()
         for prompt in prompts:
             prefix = self.prefix_cache.match_prefix(prompt.keys[:-1])  # at least one token must be run
             shared = len(prefix.keys)
@@ -215,12 +215,19 @@ class TorchEngine:
             shared = next((first for _, _, first, last in prompt.screens if first < shared <= last), shared)
             prefixes.append(prefix.truncate(shared))
             new_screens += [(piece, key) for piece, key, first, _ in prompt.screens if first >= shared]
+            num_placeholders += [1 + last - first for _, _, first, last in prompt.screens if first >= shared]
         features = None
         if new_screens:
             # with the newest ones in their later sizes: otherwise half a window is encoded when it advances
             later = [screen for prompt in prompts for screen in prompt.later]
             pieces, screen_keys = zip(*new_screens, *later, strict=True)
-            features = torch.cat(self.feature_cache.get(pieces, screen_keys)[: len(new_screens)])[None]
+            encoded = self.feature_cache.get(pieces, screen_keys)[: len(new_screens)]
+            # here, since on a GPU the model's own check would wait for the queue
+            if (num_tokens := [len(screen) for screen in encoded]) != num_placeholders:
+                raise ValueError(
+                    f"screens of {num_tokens} visual tokens have {num_placeholders} placeholders"
+                )
+            features = torch.cat(encoded)[None]
         pad_id = self.checkpoint.processor.pad_id
         decoder = BatchDecoder(self.checkpoint.model, pad_id, prefixes, self.graphs)
         lengths = [len(prefix.keys) for prefix in prefixes]
