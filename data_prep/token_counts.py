@@ -49,7 +49,8 @@ def count_tokens(token_counters: Sequence[TokenCounter], folder: Path) -> dict[s
 def _count_tokens(token_counter: TokenCounter, episodes: PreparedEpisodes) -> dict[str, float]:
     from uivlm.episodes.window_index import index_windows
     from uivlm.models.build import prompt_format
-    from uivlm.models.cost import sentence_sizes, summarize_lengths
+    from uivlm.models.cost import sentence_sizes
+    from uivlm.models.sentence_lengths import summarize_lengths
 
     loaded = token_counter.loaded_model
     index = index_windows(episodes, prompt_format(token_counter.recipe), loaded.processor)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -25,6 +26,7 @@ from uivlm.models import packed_attention
 from uivlm.models.adapters import prepare_for_training
 from uivlm.models.build import prompt_format
 from uivlm.models.multimodal import token_losses
+from uivlm.training.collator import LOSS_KEYS
 
 NEEDS_CUDA = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_CUDA)]
@@ -45,19 +47,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_every_kind(tmp_path_factory.mktemp("every_kind"))
 
 
-def to_device(batch: dict[str, Any], device: str) -> dict[str, Any]:
-    return {
-        name: [each.to(device) for each in part] if isinstance(part, list) else part.to(device)
-        for name, part in batch.items()
-    }
-
-
 def training_model(root: Path, kind: str, device: str, precision: str) -> tuple[Any, dict[str, Any], Any]:
     """The model with adapters that are not zero; its padded and packed batch; the model without adapters."""
     recipe, loaded = loaded_of(root, kind, precision=precision)
     rows = rows_of(recipe, loaded, (1, 3))
     batches = {
-        name: to_device(batched(loaded, rows, name == "packed"), device) for name in ("padded", "packed")
+        name: send_to_device(batched(loaded, rows, name == "packed"), device) for name in ("padded", "packed")
     }
     model = prepare_for_training(loaded, 0)
     generator = torch.Generator().manual_seed(0)
@@ -69,7 +64,7 @@ def training_model(root: Path, kind: str, device: str, precision: str) -> tuple[
 
 def run(model: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The logits and losses of trained tokens, after a backward pass."""
-    outputs = model(**batch)
+    outputs = model(**{name: value for name, value in batch.items() if name not in LOSS_KEYS})
     losses = token_losses(outputs, batch["labels"])
     losses.sum().backward()
     return outputs.logits, losses

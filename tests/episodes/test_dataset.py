@@ -288,18 +288,3 @@ def test_a_shard_that_is_cut_off_is_named(folder: Path, tmp_path: Path, share: f
     shard.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(ValueError, match=rf"{shard.name} is damaged \(.+\): prepare the data again"):
         PreparedData.open(copied)
-
-
-@pytest.mark.parametrize(
-    ("url", "remedy"),
-    [
-        ("gs://bucket/a/data", r"`gcloud storage cp -r gs://bucket/a/data FOLDER`"),
-        ("hf://datasets/someone/aitw", r"`hf download someone/aitw --repo-type dataset --local-dir FOLDER`"),
-        ("s3://bucket/data", r"`aws s3 cp --recursive s3://bucket/data FOLDER`"),
-        ("https://host/data", r"https://host/data is remote, .*: copy it to a disk first$"),
-    ],
-)
-def test_remote_data_is_refused_with_a_command(url: str, remedy: str) -> None:
-    for folder in (url, Path(url)):
-        with pytest.raises(ValueError, match=remedy):
-            PreparedData.open(folder)

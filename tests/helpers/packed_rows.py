@@ -43,8 +43,8 @@ def rows_of(one: Recipe, built: LoadedModel, lengths: tuple[int, ...]) -> list[E
 
 
 def batched(built: LoadedModel, rows: list[Example], pack: bool) -> dict[str, Any]:
-    batch = Collator(built.processor.pad_id, built.processor.image_token_id, pack)(rows)
     """The model's arguments, and `labels`."""
+    batch = Collator(built.processor.pad_id, built.processor.image_token_id, pack)(rows)
     return {name: part for name, part in batch.items() if name == "labels" or name not in LOSS_KEYS}
 
 

@@ -27,10 +27,9 @@ from uivlm.models.cost import (
     hardware_flops,
     prepare_and_measure,
     sentence_sizes,
-    summarize_lengths,
     typical_episode,
 )
-from uivlm.models.sentence_lengths import trainable_windows
+from uivlm.models.sentence_lengths import summarize_lengths, trainable_windows
 from uivlm.recipe import DistributedArgs, Recipe
 
 ASSUMED_MFU = 0.4  # share of a GPU's peak that training reaches: an assumption

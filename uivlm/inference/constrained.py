@@ -16,7 +16,7 @@ from uivlm.actions.text import ActionText
 from uivlm.actions.text_automaton import Ended, Typed
 from uivlm.actions.text_prefix import complete_action
 from uivlm.episodes.encode import Processor
-from uivlm.inference.token_automaton import Start, TokenAutomaton
+from uivlm.inference.token_automaton import BeforeFirst, TokenAutomaton
 
 NUM_CACHED_MASKS = 512  # of one byte for each token of the vocabulary, on the model's device
 NUM_CACHED_PREFIXES = 4096  # whose forced tokens are cached
@@ -102,7 +102,7 @@ class ActionConstraint:
     def _tokenized_as_in_training(self, token_ids: list[int]) -> list[int]:
         """The tokens of the forced text, if those before are tokenized as in training, too."""
         state = self.automaton.state_after(token_ids)
-        if isinstance(state, Start | Typed | Ended):
+        if isinstance(state, BeforeFirst | Typed | Ended):
             return []
         forced = self.automaton.text.forced_bytes(state)
         tokens = self.processor.encode(complete_action(self.processor.decode(token_ids), self.action_text))

@@ -19,7 +19,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class BeforeFirst:
     """Before the first token."""
 
 
@@ -30,20 +30,20 @@ class TokenAutomaton:
         self.allowed_tokens = lru_cache(NUM_CACHED_STATES)(self._allowed_tokens)
         self.advance = lru_cache(NUM_CACHED_STATES)(self._advance)
 
-    def state_after(self, token_ids: Sequence[int]) -> State | Start:
+    def state_after(self, token_ids: Sequence[int]) -> State | BeforeFirst:
         """ValueError if the tokens do not start an action."""
-        state: State | Start = Start()
+        state: State | BeforeFirst = BeforeFirst()
         for token in token_ids:
             state = self.advance(state, token)
         return state
 
-    def _advance(self, state: State | Start, token: int) -> State:
-        tokens, after = self.vocabulary.token_bytes, Opening() if isinstance(state, Start) else state
+    def _advance(self, state: State | BeforeFirst, token: int) -> State:
+        tokens, after = self.vocabulary.token_bytes, Opening() if isinstance(state, BeforeFirst) else state
         if token == self.eos_id and self.text.is_complete(after):
             return Ended()
         if not 0 <= token < len(tokens) or not tokens[token]:
             raise ValueError(f"the token {token} has no text: it does not continue an action in {state}")
-        if isinstance(state, Start):
+        if isinstance(state, BeforeFirst):
             tokens = self.vocabulary.first_token_bytes or tokens
         for byte in tokens[token]:
             following = self.text.next_states(after)
@@ -54,14 +54,14 @@ class TokenAutomaton:
             after = following[byte]
         return after
 
-    def _allowed_tokens(self, state: State | Start) -> bytes:
+    def _allowed_tokens(self, state: State | BeforeFirst) -> bytes:
         """Ids (int32) in increasing order. Bytes, since they are hashed once and compare by content."""
-        ids = self.table.walk(self.text, Opening() if isinstance(state, Start) else state)
-        if isinstance(state, Start) and (first := self.vocabulary.first_token_bytes) is not None:
+        ids = self.table.walk(self.text, Opening() if isinstance(state, BeforeFirst) else state)
+        if isinstance(state, BeforeFirst) and (first := self.vocabulary.first_token_bytes) is not None:
             table = _TokenTable(first)
             dropped = np.setdiff1d(table.without_text, self.table.without_text)  # nothing but a dropped space
             ids = [*table.walk(self.text, Opening()), dropped]
-        elif not isinstance(state, Start) and self.text.is_complete(state):
+        elif not isinstance(state, BeforeFirst) and self.text.is_complete(state):
             ids.append(np.array([self.eos_id]))
         return np.sort(np.concatenate([np.array([], np.int64), *ids])).astype(np.int32).tobytes()
 

@@ -54,19 +54,6 @@ class SentenceSize:
 
 
 @dataclass(frozen=True, slots=True)
-class LengthSummary:
-    """Tokens of episodes and of their sentences."""
-
-    num_episodes: int
-    tokens_per_step: float  # mean over sentences; text included
-    visual_tokens_per_screen: float  # mean over screens
-    median: int  # of an episode
-    p95: int  # 95 % of the episodes are not longer
-    longest: int
-    longest_sentence: int
-
-
-@dataclass(frozen=True, slots=True)
 class ModelShape:
     """The sizes of a model that memory and FLOPs depend on."""
 
@@ -134,22 +121,6 @@ def forward_sizes(recipe: recipes.Recipe, sizes: list[list[SentenceSize]]) -> li
         return [longest] * recipe.train.per_device_batch_size
     share = budget / longest.num_tokens
     return [SentenceSize(*(math.ceil(share * number) for number in astuple(longest)))]
-
-
-def summarize_lengths(sizes: list[list[SentenceSize]]) -> LengthSummary:
-    """The result of `sentence_sizes` in a few numbers."""
-    rows = [row for episode in sizes for row in episode]
-    tokens = sorted(sum(row.num_tokens for row in episode) for episode in sizes)
-    return LengthSummary(
-        num_episodes=len(sizes),
-        tokens_per_step=sum(row.num_tokens / row.num_screens for row in rows) / len(rows),
-        visual_tokens_per_screen=sum(row.num_visual_tokens for row in rows)
-        / sum(row.num_screens for row in rows),
-        median=tokens[len(tokens) // 2],
-        p95=tokens[int(0.95 * (len(tokens) - 1))],
-        longest=tokens[-1],
-        longest_sentence=max(row.num_tokens for row in rows),
-    )
 
 
 def prepare_and_measure(loaded: LoadedModel, seed: int) -> tuple[nn.Module, ModelShape]:

@@ -1,4 +1,4 @@
-"""Sentences that are too long are found before any weight is loaded: refused, or left out.
+"""The lengths of sentences: a summary, and those that are too long, before any weight is loaded.
 
 In: a recipe, its processor, prepared episodes. Out: the windows that the recipe can train.
 """
@@ -9,6 +9,7 @@ from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.encode import Processor
 from uivlm.episodes.window_index import WindowIndex, open_window_index
 from uivlm.models.build import prompt_format
+from uivlm.models.cost import SentenceSize
 from uivlm.recipe import Recipe
 
 
@@ -54,3 +55,32 @@ def trainable_windows(
     if num_too_long == len(index):
         raise ValueError(f"{found}. With data.skip_too_long=true no sentence is left")
     return TrainableWindows(index.up_to(limit), num_too_long)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthSummary:
+    """Tokens of episodes and of their sentences."""
+
+    num_episodes: int
+    tokens_per_step: float  # mean over sentences; text included
+    visual_tokens_per_screen: float  # mean over screens
+    median: int  # of an episode
+    p95: int  # 95 % of the episodes are not longer
+    longest: int
+    longest_sentence: int
+
+
+def summarize_lengths(sizes: list[list[SentenceSize]]) -> LengthSummary:
+    """The result of `sentence_sizes` in a few numbers."""
+    rows = [row for episode in sizes for row in episode]
+    tokens = sorted(sum(row.num_tokens for row in episode) for episode in sizes)
+    return LengthSummary(
+        num_episodes=len(sizes),
+        tokens_per_step=sum(row.num_tokens / row.num_screens for row in rows) / len(rows),
+        visual_tokens_per_screen=sum(row.num_visual_tokens for row in rows)
+        / sum(row.num_screens for row in rows),
+        median=tokens[len(tokens) // 2],
+        p95=tokens[int(0.95 * (len(tokens) - 1))],
+        longest=tokens[-1],
+        longest_sentence=max(row.num_tokens for row in rows),
+    )
