@@ -28,6 +28,8 @@ from uivlm.models.build import prompt_format
 from uivlm.models.multimodal import token_losses
 from uivlm.training.collator import LOSS_KEYS
 
+pytestmark = pytest.mark.slow
+
 NEEDS_CUDA = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_CUDA)]
 QWENS = ["qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"]

@@ -14,6 +14,8 @@ import torch
 
 from tests.helpers.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 FOLDER = ROOT / "bench" / "gpu"
 
 
@@ -50,7 +52,6 @@ def results(out: Path) -> dict[str, dict[str, Any]]:
     return {part["part"]: part["result"] for part in report["parts"]}
 
 
-@pytest.mark.slow
 def test_every_part_is_in_the_report(
     out: Path, results: dict[str, dict[str, Any]], every_part: ModuleType
 ) -> None:
@@ -63,7 +64,6 @@ def test_every_part_is_in_the_report(
     assert every_part.SMALL_NOTE in page
 
 
-@pytest.mark.slow
 def test_training(results: dict[str, dict[str, Any]]) -> None:
     rows = {row["settings"]: row for row in results["training"]["rows"]}
     assert list(rows) == ["the recipe", "no activation checkpointing", "twice the tokens", "padded"]
@@ -77,7 +77,6 @@ def test_training(results: dict[str, dict[str, Any]]) -> None:
     assert rows["no activation checkpointing"]["estimated_gb"] != rows["the recipe"]["estimated_gb"]
 
 
-@pytest.mark.slow
 def test_action(results: dict[str, dict[str, Any]]) -> None:
     rows, facts = results["action"]["rows"], results["action"]["facts"]
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
@@ -88,7 +87,6 @@ def test_action(results: dict[str, dict[str, Any]]) -> None:
     assert facts["operators"] > 100
 
 
-@pytest.mark.slow
 def test_attention_kernels(results: dict[str, dict[str, Any]]) -> None:
     result = results["attention_kernels"]
     assert result["facts"] == {"vision_features_require_grad": False}

@@ -21,6 +21,8 @@ from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
 from uivlm.inference.prefix_cache import BatchDecoder
 from uivlm.models.multimodal import has_fixed_rope
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("llama_vit", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL")
 # generated texts of a batch, step by step: rows pause, several tokens are forced, rows end
 STEPS = (([5], [6]), ([7, 8, 9], [10]), ([], [11, 12]), ([13], []), ([14], []), ([15, 16], [17]))

@@ -11,6 +11,8 @@ from tests.helpers.paths import ROOT
 from uivlm.models.build import build
 from uivlm.recipe import load, override
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def published() -> ModuleType:

@@ -26,6 +26,8 @@ from uivlm.models.multimodal import is_vision_parameter
 from uivlm.models.qwen_vl.to_qwen2 import to_qwen2
 from uivlm.training.collator import LOSS_KEYS, Collator
 
+pytestmark = pytest.mark.slow
+
 VISION = recipes.LoraArgs(2, 4, 0.0, vision=True)
 # njucckevin/SeeClick, finetune/finetune.py: names that contain one of these, outside of attn_pool
 SEECLICK_NAMES = [

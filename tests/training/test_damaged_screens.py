@@ -24,6 +24,8 @@ from uivlm.recipe import DataArgs
 from uivlm.training.dataset import BatchDataset, DamageLog
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 NUM_STEPS = (1, 3, 2, 1, 2, 1)
 
 
@@ -91,7 +93,6 @@ def test_a_run_skips_a_damaged_episode_and_resumes_exactly(
     assert json.loads((cut / "card.json").read_text())["data"][0]["damaged_episodes"] == 1
 
 
-@pytest.mark.slow
 def test_workers_skip_the_same(root: Path, tmp_path: Path) -> None:
     outs = [train(small(root, epochs=1.0, num_workers=count), tmp_path / str(count)) for count in (0, 1)]
     weights = [(out / "adapter_model.safetensors").read_bytes() for out in outs]

@@ -19,6 +19,8 @@ from uivlm.training import train as training
 from uivlm.training.mixture import open_datasets
 from uivlm.training.trainer import training_arguments
 
+pytestmark = pytest.mark.slow
+
 RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
 
 

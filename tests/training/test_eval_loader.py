@@ -14,6 +14,8 @@ from uivlm.models.build import build, prompt_format
 from uivlm.training.dataset import WindowDataset
 from uivlm.training.validation import make_eval_loader, validate
 
+pytestmark = pytest.mark.slow
+
 NUM_STEPS = (6, 1, 3, 5, 2, 6, 4)  # ten windows of very different lengths
 
 

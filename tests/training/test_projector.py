@@ -29,6 +29,8 @@ from uivlm.training.checkpoint import checkpoint_files
 from uivlm.training.train import train
 from uivlm.training.trainer import SentenceTrainer, split_projector_groups
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"}
 
 

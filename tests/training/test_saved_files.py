@@ -12,6 +12,8 @@ from uivlm.models import adapters
 from uivlm.models.build import build
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 BROKEN = [("adapter_model", "lora_B.weight"), ("projector", "weight"), ("model", "q_proj.weight")]
 
 

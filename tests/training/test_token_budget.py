@@ -19,6 +19,8 @@ from uivlm.training.collator import LOSS_KEYS, Collator
 from uivlm.training.train import train
 from uivlm.training.trainer import SentenceTrainer
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["llama_vit", "qwen_vl", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"]
 
 

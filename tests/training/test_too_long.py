@@ -18,6 +18,8 @@ from uivlm.recipe import Recipe, override
 from uivlm.training import train as training
 from uivlm.training.train import train
 
+pytestmark = pytest.mark.slow
+
 NUM_STEPS = (1, 3, 2, 1, 2, 4)
 
 
