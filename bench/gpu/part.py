@@ -34,13 +34,6 @@ SMALL_SETTINGS = [
     "train.max_packed_tokens=1024",
     "train.gradient_accumulation_steps=1",
 ]
-DATA_SHEET_TFLOPS = {  # by a part of torch's name of the GPU: dense bfloat16, NVIDIA's data sheets
-    "H200": 989.0,
-    "H100 PCIe": 756.0,
-    "H100": 989.0,
-    "A100": 312.0,
-    "L40S": 362.0,
-}
 Value = str | float | int | bool | None
 
 
@@ -104,13 +97,6 @@ def machine() -> dict[str, str]:
         "transformers": transformers.__version__,
         "peft": peft.__version__,
     }
-
-
-def data_sheet_flops(device_name: str) -> float | None:
-    """Operations per second; None for a GPU that the table does not have."""
-    found = (tflops for name, tflops in DATA_SHEET_TFLOPS.items() if name in device_name)
-    tflops = next(found, None)
-    return None if tflops is None else 1e12 * tflops
 
 
 def _plain_number(value: object) -> object:

@@ -12,12 +12,13 @@ import gc
 import statistics
 
 import torch
-from part import Part, Value, data_sheet_flops, machine, parse_arguments
+from part import Part, Value, machine, parse_arguments
 from steps import make_episodes, run_steps
 
 from uivlm.models.build import build
 from uivlm.models.cost import estimate_memory, forward_sizes, sentence_sizes
 from uivlm.recipe import Recipe
+from uivlm.training.metrics import datasheet_flops
 
 NUM_WARM_UP, NUM_TIMED = 2, 5  # steps; the first ones select kernels
 SMALL_NUM_TIMED = 1
@@ -61,7 +62,7 @@ def measure_rung(part: Part, recipe: Recipe) -> dict[str, Value]:
     timed = measured.steps[NUM_WARM_UP:]
     seconds = [step["seconds"] for step in timed]
     flops_per_second = 1e12 * statistics.median(step["tflops"] for step in timed)
-    data_sheet = data_sheet_flops(machine()["device"])
+    data_sheet = datasheet_flops(machine()["device"], torch.bfloat16)
     rows = forward_sizes(recipe, sentence_sizes(measured.index, loaded.model))
     estimated = estimate_memory(recipe, measured.shape, rows, 1, recipe.distributed)
     return {
