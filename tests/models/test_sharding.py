@@ -24,7 +24,7 @@ def _group() -> Iterator[None]:
 def test_tied_weights_stay_tied() -> None:
     model = bridge(tie_word_embeddings=True)
     names = [f"language.{name}.weight" for name in ("model.embed_tokens", "lm_head")]
-    shard(model, CPU, None, cpu_offload=False)
+    shard(model, CPU, None, False, {})
     assert is_sharded(model)
     assert model.get_parameter(names[0]) is model.get_parameter(names[1])
     gathered = gather_weights(model, CPU, torch.float32)
@@ -38,7 +38,7 @@ def test_trained_weights_are_float32_and_computed_in_bfloat16() -> None:
     expected = {name: value.clone() for name, value in model.state_dict().items()}
     ids = torch.arange(10, 20)[None]
     logits = model(ids).logits
-    shard(model, CPU, torch.bfloat16, cpu_offload=False)
+    shard(model, CPU, torch.bfloat16, False, {})
     for name, value in model.named_parameters():
         assert isinstance(value, DTensor)
         assert value.dtype == (torch.float32 if value.requires_grad else torch.bfloat16), name

@@ -72,6 +72,11 @@ def trainable_parameter_names(model: nn.Module) -> list[str]:
     return [name for name, value in model.named_parameters() if value.requires_grad]
 
 
+def name_in_base(name: str) -> str:
+    """A weight's name in the model without adapters, from its name in the one with them."""
+    return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+
+
 def check_trainable_parameters(model: nn.Module, loaded: LoadedModel) -> None:
     """Assert that exactly the adapters of every target and the projector, if any, are trainable."""
     prefix = "base_model.model"

@@ -78,7 +78,7 @@ class MemoryEstimate:
     gradients: float
     optimizer: float
     activations: float
-    host: float  # what is offloaded, and with FSDP the whole model, which process 0 reads
+    host: float  # what is offloaded; with FSDP new adapters and what process 0 saves
 
     @property
     def total(self) -> float:
@@ -181,7 +181,12 @@ def estimate_memory(
             shape.num_trainable * 4 * share,
             shape.num_trainable * 8 * share,
             activations,
-            host=shape.num_parameters * size + (weights + trained if away else 0),
+            # each process makes the adapters whole; at the end, process 0 has what is saved
+            host=max(
+                shape.num_trainable * 4 * gpus if recipe.model.lora else 0,
+                shape.num_trainable * 4 if adapters else shape.num_parameters * size,
+            )
+            + (weights + trained if away else 0),
         )
     low = (not adapters and size == 2) or (zero_stage > 0 and size == 2)
     weight, gradient, moments = (2, 2, 12) if low else (4, 4, 8)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from uivlm.episodes.encode import Processor
+from uivlm.models.stored_weights import StoredWeights
 from uivlm.recipe import LoraArgs, ModelArgs
 
 
@@ -34,6 +35,8 @@ class LoadedModel:
     save_pretrained: Callable[
         [nn.Module, Path], None
     ]  # writes all weights as a base of the model's own format
+    # the files of a model made on "meta", asked before it gets adapters; None: no process can read a part
+    open_weights: Callable[[], StoredWeights] | None = None
     projector_name: str | None = None  # submodule that is trained whole next to the adapters
     trainable_pattern: str | None = None  # regex of the parameters that full fine-tuning trains
     quantized: bool = False  # adapters are then not merged: rounding again would lose what they learned

@@ -14,7 +14,8 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import PreTrainedModel
 from transformers.modeling_utils import local_torch_dtype
 
@@ -44,9 +45,19 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def created_as(dtype: torch.dtype, device: str) -> Iterator[None]:
-    """Modules made inside lie on the device in this dtype from the start: no float32 copy takes memory."""
-    with torch.device(device), local_torch_dtype(dtype):
+    """Modules made inside lie on the device in this dtype from the start: no float32 copy takes memory.
+
+    On "meta" their parameters have no values. Buffers have: they are computed, such as rotary frequencies.
+    """
+    on_meta = device == "meta"
+    hook: Any = _to_meta
+    place = register_module_parameter_registration_hook(hook) if on_meta else torch.device(device)
+    with local_torch_dtype(dtype), place:
         yield
+
+
+def _to_meta(module: nn.Module, name: str, value: nn.Parameter) -> nn.Parameter:
+    return value if value.is_meta else nn.Parameter(value.to("meta"), value.requires_grad)
 
 
 M = TypeVar("M", bound=PreTrainedModel)
@@ -110,15 +121,21 @@ def load_pretrained(
     except Exception as error:  # damaged files raise nearly anything
         raise ValueError(f"the {cls.__name__} in {root} cannot be loaded ({first_line(error)})") from error
     model, report = loaded
+    check_loading_report(cls, root, report, allow_unexpected)
+    assert isinstance(model, cls)
+    return model
+
+
+def check_loading_report(
+    cls: type[PreTrainedModel], root: Path, report: Mapping[str, Any], allow_unexpected: bool
+) -> None:
+    """ValueError if transformers' report on loading has names that are missing, misshapen or unexpected."""
     for what in ("missing_keys", "mismatched_keys", *(() if allow_unexpected else ("unexpected_keys",))):
         if names := sorted(map(str, report.get(what, ()))):
             raise ValueError(
                 f"the weights in {root} do not fit {cls.__name__}: {len(names)} {what.replace('_', ' ')}, "
-                "such as "
-                f"{names[0]}"
+                f"such as {names[0]}"
             )
-    assert isinstance(model, cls)
-    return model
 
 
 PROJECTOR_WEIGHTS = "projector.safetensors"  # a bridge's trained projection, in a checkpoint

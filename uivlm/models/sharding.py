@@ -1,12 +1,12 @@
 """A model whose weights are split over all processes of a run: PyTorch's FSDP2 (`fully_shard`).
 
-In: process 0's model in the machine's memory, and in the other processes the same model's shapes. Out: in
-each process its share of every weight, on its device. The weights of a block are gathered while it computes.
-A function marked "collective" is called by all processes together.
+In: the same model in every process, most of its weights as shapes alone, and the files of these. Out: in each
+process its share of every weight, on its device; it reads no other rows. The weights of a block are gathered
+while it computes. A function marked "collective" is called by all processes together.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -19,18 +19,26 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
+
+from uivlm.models.stored_weights import StoredWeight, StoredWeights
+
+T = TypeVar("T")
 
 
 def shard(
-    model: nn.Module, device: torch.device, compute_dtype: torch.dtype | None, cpu_offload: bool
+    model: nn.Module,
+    device: torch.device,
+    compute_dtype: torch.dtype | None,
+    cpu_offload: bool,
+    stored: StoredWeights,
 ) -> None:
-    """Give each process its share of process 0's weights. Collective.
+    """Give each process its share of the weights. Collective.
 
-    Blocks are sent and split one by one: no device ever holds the whole model. With a `compute_dtype`,
-    trained weights become float32, and a block computes with copies of that dtype.
+    `stored`: by the model's names, those that are read from files. All others have the same values in every
+    process, and so have buffers. With a `compute_dtype`, trained weights become float32, and a block computes
+    with copies of that dtype.
     """
-    _match_dtypes(model)
     options: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
         "mp_policy": MixedPrecisionPolicy(
@@ -40,14 +48,37 @@ def shard(
         ),
         "offload_policy": CPUOffloadPolicy(device.type == "cuda") if cpu_offload else OffloadPolicy(),
     }
-    received: set[nn.Module] = set()
+    dtypes = {name: value.dtype for name, value in model.named_parameters(remove_duplicate=False)}
+    for name, buffer in model.named_buffers():
+        if name in stored:
+            buffer.copy_(stored[name].read())
+
+    def prepared(name: str, value: nn.Parameter) -> nn.Parameter:
+        new = torch.empty_like(value, device="meta") if name in stored else value.detach()
+        new = new.float() if compute_dtype is not None and value.requires_grad else new
+        return nn.Parameter(new, requires_grad=value.requires_grad)
+
+    replace_parameters(model, prepared)
     for block in (*_blocks(model), model):
-        parts = [part for part in block.modules() if part not in received]
-        _receive(parts, device, compute_dtype is not None)
         fully_shard(block, **options)
-        received.update(parts)
-    left = [name for name, value in _tensors(model) if value.is_meta]
+    place = torch.device("cpu") if cpu_offload else device
+
+    def read(name: str, value: nn.Parameter) -> nn.Parameter:
+        return _read_share(value, stored[name], dtypes[name], place) if name in stored else value
+
+    replace_parameters(model, read)
+    left = [name for name, value in (*model.named_parameters(), *model.named_buffers()) if value.is_meta]
     assert not left, f"these tensors have no values: {left[:4]}"
+
+
+def replace_parameters(model: nn.Module, replaced: Callable[[str, nn.Parameter], nn.Parameter]) -> None:
+    """Put `replaced(name, parameter)` in place of every parameter. A parameter of two names stays one."""
+    seen: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # old and new ones, by the id of the old one
+    for name, old in list(model.named_parameters(remove_duplicate=False)):
+        if id(old) not in seen:
+            seen[id(old)] = old, replaced(name, old)
+        part, _, last = name.rpartition(".")
+        setattr(model.get_submodule(part), last, seen[id(old)][1])
 
 
 def gather_weights(
@@ -81,6 +112,15 @@ def is_first_process() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
+def from_first_process(value: Callable[[], T]) -> T:
+    """What `value` returns in process 0, in all processes. Collective."""
+    if not dist.is_initialized():
+        return value()
+    values = [value() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]  # type: ignore[return-value]
+
+
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
     """The blocks of each stack: a stack of transformer blocks is always a ModuleList."""
     for part in model.children():
@@ -90,43 +130,16 @@ def _blocks(model: nn.Module) -> Iterator[nn.Module]:
             yield from _blocks(part)
 
 
-def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*model.named_parameters(), *model.named_buffers()]
-
-
-def _match_dtypes(model: nn.Module) -> None:
-    """Give the shapes process 0's dtypes: reading weights leaves some buffers float32. Collective."""
-    own = [(name, tuple(value.shape), value.dtype) for name, value in _tensors(model)]
-    first: list[Any] = [own]
-    dist.broadcast_object_list(first, src=0)
-    assert [row[:2] for row in own] == [row[:2] for row in first[0]], "the processes have different models"
-    for (_, value), (_, _, dtype) in zip(_tensors(model), first[0], strict=True):
-        value.data = value.data.to(dtype)
-
-
-def _receive(parts: list[nn.Module], device: torch.device, as_float32: bool) -> None:
-    """Replace the modules' own tensors by process 0's, on the device. Shared ones stay shared. Collective."""
-    seen: dict[int, tuple[Tensor, Tensor]] = {}  # old and new tensors, by the id of the old one
-    for part in parts:
-        tables: tuple[dict[str, Any], ...] = part._parameters, part._buffers
-        for held in tables:
-            for name, old in held.items():
-                if old is None:
-                    continue
-                if id(old) not in seen:
-                    new = _broadcast(old, device)
-                    if isinstance(old, nn.Parameter):
-                        new = new.float() if as_float32 and old.requires_grad else new
-                        new = nn.Parameter(new, requires_grad=old.requires_grad)
-                    seen[id(old)] = old, new
-                held[name] = seen[id(old)][1]
-
-
-def _broadcast(value: Tensor, device: torch.device) -> Tensor:
-    on_device = (
-        value.detach().to(device).contiguous()
-        if dist.get_rank() == 0
-        else torch.empty(value.shape, dtype=value.dtype, device=device)
-    )
-    dist.broadcast(on_device, src=0)
-    return on_device
+def _read_share(
+    value: nn.Parameter, weight: StoredWeight, dtype: torch.dtype, device: torch.device
+) -> nn.Parameter:
+    """The sharded parameter with this process's rows of the weight, as `dtype` before its own."""
+    assert isinstance(value, DTensor), "fully_shard splits every parameter"
+    mesh = value.device_mesh
+    size, start = Shard.local_shard_size_and_offset(len(value), mesh.size(), mesh.get_local_rank())
+    new = torch.empty_like(value, device=device)
+    local = cast(DTensor, new).to_local()
+    assert local.shape == (size, *value.shape[1:]), f"{value.placements} is no split of rows"
+    if size:
+        local.copy_(weight.read_rows(start, start + size).to(dtype))
+    return nn.Parameter(new, requires_grad=value.requires_grad)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,11 +18,9 @@ from torch.distributed.rendezvous import rendezvous
 from uivlm.models.device import local_device
 
 BACKENDS = {"cuda": "cuda:nccl,cpu:gloo", "cpu": "gloo"}  # gloo: for what is offloaded to the CPU
-TIMEOUT = timedelta(hours=1)  # of a collective operation; process 0 may read a large model while others wait
+TIMEOUT = timedelta(hours=1)  # of a collective operation; process 0 may save while others wait
 FAILED = "failed"  # key of the store
 POLL_SECONDS, GRACE_SECONDS = 0.2, 1.0
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -56,15 +53,6 @@ def process_group() -> Iterator[torch.device]:
         raise
     finally:
         finished.set()
-
-
-def from_first(value: T) -> T:
-    """Process 0's value, in all processes."""
-    if not dist.is_initialized():
-        return value
-    values = [value]
-    dist.broadcast_object_list(values, src=0)
-    return values[0]
 
 
 def wait_for_all() -> None:

@@ -1,8 +1,8 @@
 """Training a model that no single GPU holds: `distributed.fsdp`.
 
-In: a recipe. Out: its model, each process with its share of the weights; in the end the whole model in
-process 0, as `checkpoint.save` takes it. The machine of process 0 needs memory for the whole model in
-`train.precision` while it is loaded, and for the trained weights while they are saved.
+In: a recipe. Out: its model, each process with its share of the weights, which is all that it reads of them;
+in the end the trained model in process 0, as `checkpoint.save` takes it. For full fine-tuning the machine of
+process 0 then needs memory for the whole model in `train.precision`.
 """
 
 from pathlib import Path
@@ -10,17 +10,18 @@ from typing import Any
 
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 from transformers import Trainer
 
-from uivlm.models.adapters import prepare_for_training
+from uivlm.models.adapters import name_in_base, prepare_for_training
 from uivlm.models.build import DTYPES, build
 from uivlm.models.loaded_model import LoadedModel
-from uivlm.models.sharding import gather_weights, is_first_process, shard
+from uivlm.models.sharding import gather_weights, is_first_process, replace_parameters, shard
+from uivlm.models.stored_weights import StoredWeights
 from uivlm.recipe import Recipe
 
 SHARES = "shares"  # folder of a training state: each process's trained weights and optimizer state
@@ -28,16 +29,37 @@ SCHEDULER = "scheduler.pt"
 TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
 
 
-def build_base(recipe: Recipe) -> LoadedModel:
-    """The recipe's model without adapters: in process 0 with its weights, in the others as shapes."""
-    return build(recipe) if is_first_process() else build(recipe, "meta")
+def build_base(recipe: Recipe) -> tuple[LoadedModel, StoredWeights]:
+    """The recipe's model without adapters, ready to be prepared for training, and its weights in their files.
+
+    Its own weights look like zeros on the CPU but take no memory. Beside "meta" layers, PEFT would give
+    adapters no values.
+    """
+    loaded = build(recipe, "meta")
+    if loaded.open_weights is None:
+        raise ValueError(
+            f"distributed.fsdp: the weights of a {recipe.model.type} model cannot be read in parts. "
+            "Set distributed.fsdp=false"
+        )
+    stored = loaded.open_weights()
+    replace_parameters(loaded.model, lambda _, value: nn.Parameter(_zeros(value), value.requires_grad))
+    return loaded, stored
 
 
-def shard_model(recipe: Recipe, model: nn.Module, device: torch.device) -> None:
-    """Leave each process its share of the model. Adapters are float32 and compute as such, as always."""
+def _zeros(value: Tensor) -> Tensor:
+    return torch.zeros((), dtype=value.dtype).expand(value.shape)
+
+
+def shard_model(recipe: Recipe, model: nn.Module, stored: StoredWeights, device: torch.device) -> None:
+    """Read each process's share of the model. Adapters are float32 and compute as such, as always.
+
+    `stored`: by the names of the model without adapters.
+    """
     dtype = DTYPES[recipe.train.precision]
     full_bfloat16 = recipe.model.lora is None and dtype != torch.float32
-    shard(model, device, dtype if full_bfloat16 else None, recipe.distributed.cpu_offload)
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers())
+    own = {name: stored[base] for name, _ in tensors if (base := name_in_base(name)) in stored}
+    shard(model, device, dtype if full_bfloat16 else None, recipe.distributed.cpu_offload, own)
 
 
 def gather_model(

@@ -32,7 +32,7 @@ from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.lora_layers import lora_layers, summarize_layers
 from uivlm.models.sentence_lengths import TrainableWindows, trainable_windows
-from uivlm.models.sharding import is_first_process
+from uivlm.models.sharding import from_first_process, is_first_process
 from uivlm.training import checkpoint
 from uivlm.training.callbacks import SaveOrStop, epochs_started, latest_checkpoint
 from uivlm.training.dataset import (
@@ -43,7 +43,7 @@ from uivlm.training.dataset import (
     resolve_num_workers,
 )
 from uivlm.training.deepspeed import load_master_weights
-from uivlm.training.distributed import from_first, process_group, wait_for_all
+from uivlm.training.distributed import process_group, wait_for_all
 from uivlm.training.feature_cache import CachedFeatureDataset, build_feature_cache
 from uivlm.training.fsdp import build_base, gather_model, shard_model
 from uivlm.training.mixture import (
@@ -72,13 +72,13 @@ def _train(recipe: recipes.Recipe, folder: Path, resume: bool, device: torch.dev
     # too long sentences are found before any weight is read
     windows = _trainable_windows(recipe, sources)
     eval_windows = _trainable_windows(_without_packing(recipe), eval_sources)
-    loaded = build_base(recipe) if recipe.distributed.fsdp else build(recipe, device=device)
+    loaded, stored = build_base(recipe) if recipe.distributed.fsdp else (build(recipe, device=device), {})
     print_lora_targets(loaded)
     eval_dataset = _window_dataset(recipe, eval_sources[0], eval_windows[0], loaded) if eval_sources else None
     model, shape = prepare_and_measure(loaded, recipe.train.seed)
     _make_state_dir(state_dir, recipe)  # only now, so that a rejected run leaves no files
     if recipe.distributed.fsdp:
-        shard_model(recipe, model, device)
+        shard_model(recipe, model, stored, device)
     damage_log = DamageLog.open(state_dir, sum(len(source.episodes) for source in sources))
     dataset = BatchDataset(_train_dataset(recipe, loaded, sources, windows), damage_log)
     print_example(dataset.first(), loaded.processor)
@@ -130,13 +130,15 @@ def open_state_dir(out: Path, recipe: recipes.Recipe, resume: bool) -> Path:
     Process 0 looks, for all: another one could see what process 0 has made in the meantime.
     """
     state_dir = out.with_name(f"{out.name}.state")
-    error = None
-    if is_first_process():
+
+    def find_error() -> ValueError | None:
         try:
             _check_state_dir(out, state_dir, recipe, resume)
-        except ValueError as found:
-            error = found
-    if error := from_first(error):
+        except ValueError as error:
+            return error
+        return None
+
+    if error := from_first_process(find_error):
         raise error
     return state_dir
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from uivlm.atomic import tmp_path
 from uivlm.models.bridge.model import BridgeConfig, LlamaVit
-from uivlm.models.pretrained import check_shapes, read_weights, shapes_of
+from uivlm.models.pretrained import Shapes, check_shapes, created_as, read_weights, shapes_of
+from uivlm.models.stored_weights import StoredWeights, open_files
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -50,6 +51,25 @@ def save_base(
 
 def load_base(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[LlamaVit, Tokenizer]:
     """The bridge in evaluation mode with its weights as `dtype`, and its tokenizer."""
+    model, tokenizer = from_config(folder, dtype, "cpu")
+    weights = read_weights(Path(folder) / WEIGHTS)
+    _check_weights(Path(folder), model, shapes_of(weights))
+    model.load_state_dict(weights, strict=False)  # a tied lm_head has no entry of its own
+    return model, tokenizer
+
+
+def open_weights(folder: str | Path, model: LlamaVit) -> StoredWeights:
+    """The weights of the model that `from_config` makes, in their file."""
+    weights = open_files([Path(folder) / WEIGHTS])
+    _check_weights(Path(folder), model, {name: weight.shape for name, weight in weights.items()})
+    return weights
+
+
+def from_config(folder: str | Path, dtype: torch.dtype, device: str = "meta") -> tuple[LlamaVit, Tokenizer]:
+    """The bridge of the folder's configuration in evaluation mode, and its tokenizer.
+
+    Its weights are shapes on the meta device, random elsewhere.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise ValueError(f"model.base_model: got {root}; expected 'tiny' or the folder of a bridge base")
@@ -61,7 +81,8 @@ def load_base(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[L
         if "picture_id" in payload:
             raise ValueError("uivlm 0.1 wrote it: picture_id is now image_token_id, and grid is grid_size")
         config = BridgeConfig(**payload)
-        model = LlamaVit(config)
+        with created_as(dtype, device):
+            model = LlamaVit(config)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{root / CONFIG} does not describe a bridge ({error})") from error
     try:
@@ -69,13 +90,13 @@ def load_base(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[L
     except Exception as error:  # the tokenizers library raises plain Exception
         raise ValueError(f"{root / TOKENIZER} cannot be read as a tokenizer ({error})") from error
     _check_ids(root, config, tokenizer)
-    weights = read_weights(root / WEIGHTS)
-    expected = {k: v for k, v in model.state_dict().items() if k in _weight_names(model)}
-    check_shapes(root / WEIGHTS, shapes_of(weights), shapes_of(expected))
-    model.load_state_dict(weights, strict=False)  # a tied lm_head has no entry of its own
-    nn.Module.to(model, dtype)
     nn.Module.eval(model)
     return model, tokenizer
+
+
+def _check_weights(root: Path, model: LlamaVit, stored: Shapes) -> None:
+    expected = {k: v for k, v in model.state_dict().items() if k in _weight_names(model)}
+    check_shapes(root / WEIGHTS, stored, shapes_of(expected))
 
 
 def _weight_names(model: LlamaVit) -> set[str]:

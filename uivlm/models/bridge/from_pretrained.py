@@ -9,14 +9,17 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from uivlm.models import pretrained
 from uivlm.models.bridge import vision_encoder as encoders
 from uivlm.models.bridge.model import BridgeConfig, LlamaVit, Projection
+from uivlm.models.device import local_device
 from uivlm.models.packed_attention import enable_packed_attention
 from uivlm.models.pretrained import created_as, first_line, load_pretrained
+from uivlm.models.sharding import from_first_process
+from uivlm.models.stored_weights import StoredWeight, StoredWeights, open_pretrained
 from uivlm.recipe import VisualTokens
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -50,6 +53,34 @@ def from_pretrained_parts(
     module.projection = _new_projection(module, dtype, seed)
     nn.Module.eval(module)
     return module, tokenizer
+
+
+def open_parts(module: LlamaVit, language: str | Path, vision_encoder: str | Path) -> dict[str, StoredWeight]:
+    """The weights of the bridge that `from_config_parts` makes, in their files: all but the projection's."""
+    root = pretrained.find_or_download(language, "Llama", [*DOWNLOAD_FILES, WEIGHTS])
+    parts = {"language": open_pretrained(module.language, root)}
+    parts["vision"] = encoders.open_weights(vision_encoder, module.vision)
+    return {f"{part}.{name}": weight for part, own in parts.items() for name, weight in own.items()}
+
+
+def new_projection_alone(
+    module: LlamaVit, weights: StoredWeights, vision_encoder: str | Path, dtype: torch.dtype, seed: int
+) -> dict[str, Tensor]:
+    """The new projection that `from_pretrained_parts` makes, for a bridge on "meta". Collective.
+
+    Its size depends on the features of the vision encoder, which process 0 reads whole for the moment.
+    """
+
+    def measure() -> float:
+        config, device = module.config, local_device()
+        with created_as(dtype, "meta"):
+            whole = LlamaVit(config)
+        embeddings = weights["language.model.embed_tokens.weight"].read()
+        whole.get_input_embeddings().weight = nn.Parameter(embeddings.to(device, dtype))
+        whole.vision = encoders.load(vision_encoder, config.vision_config, dtype).to(device)
+        return _projection_std(whole)
+
+    return dict(_random_projection(module, from_first_process(measure), seed).to(dtype).state_dict())
 
 
 def from_config_parts(
@@ -141,13 +172,17 @@ def _projection_std(module: LlamaVit) -> float:
 
 def _new_projection(module: LlamaVit, dtype: torch.dtype, seed: int) -> Projection:
     """A new projection. With outputs of another size the loss would jump at first."""
-    projection = Projection(module.projection.in_features, module.projection.out_features)
-    std = _projection_std(module)
+    projection = _random_projection(module, _projection_std(module), seed)
+    return projection.to(module.get_input_embeddings().weight.device, dtype)  # type: ignore[arg-type]
+
+
+def _random_projection(module: LlamaVit, std: float, seed: int) -> Projection:
     if not math.isfinite(std):
         raise ValueError(
             "the vision encoder's features of a gray screen are not finite: its weights are damaged"
         )
+    projection = Projection(module.projection.in_features, module.projection.out_features)
     with torch.no_grad():
         projection.weight.normal_(0.0, std, generator=torch.Generator().manual_seed(seed))
         projection.bias.zero_()
-    return projection.to(module.get_input_embeddings().weight.device, dtype)  # type: ignore[arg-type]
+    return projection

@@ -1,15 +1,21 @@
 """A bridge as a model of the project: from one folder, or from two published models."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
-from uivlm.models.bridge.files import load_base, save_base
-from uivlm.models.bridge.from_pretrained import from_config_parts, from_pretrained_parts
+from uivlm.models.bridge import files
+from uivlm.models.bridge.from_pretrained import (
+    from_config_parts,
+    from_pretrained_parts,
+    new_projection_alone,
+    open_parts,
+)
 from uivlm.models.bridge.model import (
     LORA_TARGETS,
     PROJECTION_PATTERN,
@@ -22,6 +28,7 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import has_fixed_rope, lora_pattern
 from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
 from uivlm.models.quantize import loading_options
+from uivlm.models.stored_weights import StoredWeights, in_memory
 from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs
 
 
@@ -33,11 +40,14 @@ class LlamaVitLoader:
     def load(
         self, dtype: torch.dtype, seed: int, init_device: str | None, device: torch.device
     ) -> LoadedModel:
-        """A bridge folder is small: it is read even if `init_device` is set."""
         folder = TINY_BASE if self.args.base_model == "tiny" else self.args.base_model
-        bridge, tokenizer = load_base(folder, dtype)
-        nn.Module.to(bridge, init_device or device)
-        return _to_loaded(bridge, tokenizer, self.args.lora)
+        if init_device:
+            bridge, tokenizer = files.from_config(folder, dtype, init_device)
+        else:
+            bridge, tokenizer = files.load_base(folder, dtype)
+            nn.Module.to(bridge, device)
+        loaded = _to_loaded(bridge, tokenizer, self.args.lora)
+        return replace(loaded, open_weights=partial(files.open_weights, folder, bridge))
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
         return replace(self.args, base_model=str(folder))
@@ -60,10 +70,20 @@ class LlamaPartsLoader:
         )
         if args.projector is not None and init_device is None:
             _load_projection(model, Path(args.projector))
-        loaded = _to_loaded(model, tokenizer, args.lora)
+        open_weights = partial(self._open_weights, model, dtype, seed)
+        loaded = replace(_to_loaded(model, tokenizer, args.lora), open_weights=open_weights)
         if args.freeze_language_model:
             loaded = replace(loaded, freeze_language_model=True, trainable_pattern=PROJECTION_PATTERN)
         return replace(loaded, quantized=args.quantize is not None)
+
+    def _open_weights(self, model: LlamaVit, dtype: torch.dtype, seed: int) -> StoredWeights:
+        args = self.args
+        weights = open_parts(model, args.base_model, args.vision_encoder)
+        if args.projector is not None:
+            projection = _read_projection(model, Path(args.projector))
+        else:
+            projection = new_projection_alone(model, weights, args.vision_encoder, dtype, seed)
+        return weights | {f"projection.{name}": in_memory(value) for name, value in projection.items()}
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
         """Once saved, the two parts are one folder."""
@@ -72,6 +92,10 @@ class LlamaPartsLoader:
 
 def _load_projection(model: LlamaVit, checkpoint: Path) -> None:
     """The projection of an earlier stage, in float32 as that stage trained it."""
+    model.projection.float().load_state_dict(_read_projection(model, checkpoint))
+
+
+def _read_projection(model: LlamaVit, checkpoint: Path) -> dict[str, Tensor]:
     file = checkpoint / PROJECTOR_WEIGHTS
     if not file.is_file():
         raise ValueError(
@@ -80,13 +104,13 @@ def _load_projection(model: LlamaVit, checkpoint: Path) -> None:
         )
     weights = read_weights(file)
     check_shapes(file, shapes_of(weights), shapes_of(model.projection.state_dict()))
-    model.projection.float().load_state_dict(weights)
+    return weights
 
 
 def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) -> LoadedModel:
     def save_pretrained(model: nn.Module, folder: Path) -> None:
         assert isinstance(model, LlamaVit)
-        save_base(folder, model, tokenizer, next(model.language.parameters()).dtype)
+        files.save_base(folder, model, tokenizer, next(model.language.parameters()).dtype)
 
     return LoadedModel(
         bridge,

@@ -32,6 +32,7 @@ from uivlm.models.pretrained import (
     load_pretrained,
     read_json_object,
 )
+from uivlm.models.stored_weights import StoredWeight, open_pretrained
 
 CONFIG, PREPROCESSOR_CONFIG = "config.json", "preprocessor_config.json"
 DOWNLOAD_FILES, WEIGHTS = [CONFIG, PREPROCESSOR_CONFIG], "*.safetensors*"
@@ -77,6 +78,13 @@ def read_published_config(name: str | Path) -> tuple[PretrainedConfig, RGBFloats
     file = root / PREPROCESSOR_CONFIG
     resample = image_resample(file, pixels, RESAMPLE)
     return config_from_json(config), *image_mean_std(file, pixels), resample
+
+
+def open_weights(name: str | Path, module: nn.Module) -> dict[str, StoredWeight]:
+    """The weights of a published encoder, which `from_config` made as `module`, in their files."""
+    assert isinstance(module, PreTrainedModel)
+    root = pretrained.find_or_download(name, WHAT, [*DOWNLOAD_FILES, WEIGHTS])
+    return open_pretrained(module, root, allow_unexpected=True)
 
 
 def load(name: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:

@@ -34,6 +34,7 @@ from uivlm.models.pretrained import (
 )
 from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_hf.processor import Normalizer, QwenHFProcessor, VisualTokenBudget
+from uivlm.models.stored_weights import StoredWeights, open_pretrained
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 PREPROCESSOR_CONFIGS = ("preprocessor_config.json", "processor_config.json")  # the first that exists counts
@@ -91,6 +92,11 @@ def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> Q
         module.hf_model.generation_config = GenerationConfig.from_pretrained(root)
     nn.Module.eval(module)
     return module
+
+
+def open_weights(name: str | Path, model: QwenHF) -> StoredWeights:
+    """The weights of the model that `from_config` makes, in their files."""
+    return open_pretrained(model.hf_model, find_or_download(name))
 
 
 def find_or_download(name: str | Path, with_weights: bool = True) -> Path:

@@ -1,6 +1,7 @@
 """Qwen2-VL, Qwen2.5-VL and Qwen3-VL as models of the project."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,6 +38,7 @@ class QwenHFLoader:
             args.lora,
             lora_targets(model),
             self._save_pretrained,
+            open_weights=partial(files.open_weights, args.base_model, model),
             trainable_pattern=TRAINABLE_PATTERN,
             vision_lora_targets=lora_pattern(model, "model.visual"),
             quantized=args.quantize is not None,

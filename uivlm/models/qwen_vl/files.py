@@ -20,9 +20,10 @@ from uivlm.models.pretrained import Shapes, check_shapes, read_shapes, shapes_of
 from uivlm.models.qwen_vl.config import LongContext, QwenVLConfig, from_original, to_original
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokenizer import TOKENIZER_FILE, QwenTokenizer, read_ranks
+from uivlm.models.stored_weights import PYTORCH, SAFETENSORS, StoredWeights, open_files, weight_files
 
 CONFIG = "config.json"
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # the first that exists counts, whole or sharded
+WEIGHT_FILES = (SAFETENSORS, PYTORCH)
 
 
 def load(
@@ -64,6 +65,13 @@ def from_config(
     return module
 
 
+def open_weights(name: str | Path) -> StoredWeights:
+    """The weights of the model that `from_config` makes, in their files."""
+    root = find_or_download(name)
+    check_weights(root, read_config(root))
+    return open_files(weight_files(root, WEIGHT_FILES))
+
+
 def load_tokenizer(name: str | Path) -> QwenTokenizer:
     root = find_or_download(name, with_weights=False)
     if not (root / TOKENIZER_FILE).is_file():
@@ -91,7 +99,7 @@ def read_config(root: Path) -> QwenVLConfig:
 def check_weights(root: Path, config: QwenVLConfig) -> None:
     """ValueError unless every weight of the model is in the folder, once, with its shape."""
     actual: Shapes = {}
-    for file in weight_files(root):
+    for file in weight_files(root, WEIGHT_FILES):
         shapes = read_shapes(file)
         if twice := actual.keys() & shapes.keys():
             raise ValueError(f"{file} holds {min(twice)}, which another shard holds as well")
@@ -99,29 +107,6 @@ def check_weights(root: Path, config: QwenVLConfig) -> None:
     with torch.device("meta"):
         expected = shapes_of(QwenVL(config).state_dict())
     check_shapes(root, actual, expected)
-
-
-def weight_files(root: Path) -> list[Path]:
-    for name in WEIGHT_FILES:
-        if (root / name).is_file():
-            return [root / name]
-        index = root / f"{name}.index.json"
-        if not index.is_file():
-            continue
-        try:
-            files = [
-                root / file
-                for file in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-            ]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{index} is damaged ({error}): download it again") from error
-        for file in files:
-            if not file.is_file():
-                raise ValueError(f"{index} names {file.name}, which is not there: download it")
-        return files
-    raise ValueError(
-        f"the folder {root} has no weights: neither {WEIGHT_FILES[0]} nor {WEIGHT_FILES[1]}, whole or sharded"
-    )
 
 
 def save(

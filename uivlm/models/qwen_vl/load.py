@@ -1,6 +1,7 @@
 """The original Qwen-VL as a model of the project."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,6 +42,7 @@ class QwenVLLoader:
             args.lora,
             LORA_TARGETS,
             self._save_pretrained,
+            open_weights=partial(files.open_weights, args.base_model),
             trainable_pattern=TRAINABLE_PATTERN,
             vision_lora_targets=vision_lora_targets(model),
             quantized=args.quantize is not None,
