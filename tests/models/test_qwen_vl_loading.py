@@ -128,7 +128,7 @@ def damage(root: Path, what: str) -> None:
         ("shape", r" has shape \[3\] where the model has \["),
         ("twice", "which another shard holds as well"),
         ("index", "index.json is damaged"),
-        ("weights", "has no weights: neither model.safetensors nor pytorch_model.bin"),
+        ("weights", "has no weights: expected model.safetensors or pytorch_model.bin"),
         ("safetensors", "model.safetensors is damaged"),
         ("no config", "is not a Qwen-VL: it has no config.json"),
         ("config", "config.json does not describe a supported Qwen-VL"),

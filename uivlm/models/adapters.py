@@ -28,11 +28,11 @@ from uivlm.models.pretrained import (
     PROJECTOR_WEIGHTS,
     Shapes,
     check_shapes,
-    read_shapes,
     read_weights,
     shapes_of,
 )
 from uivlm.models.sharding import is_sharded
+from uivlm.models.stored_weights import read_shapes
 from uivlm.recipe import Recipe
 
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"

@@ -176,17 +176,14 @@ def estimate_memory(
         weights = frozen + shape.num_trainable * (4 if adapters else 4 - size)
         trained = shape.num_trainable * 12
         share = (0 if away else 1) / gpus
+        made = shape.num_trainable * 4 * gpus if recipe.model.lora else 0  # new adapters, in each process
+        saved = shape.num_trainable * 4 if adapters else shape.num_parameters * size  # in process 0
         return MemoryEstimate(
             weights * share + _gathered(shape, size),
             shape.num_trainable * 4 * share,
             shape.num_trainable * 8 * share,
             activations,
-            # each process makes the adapters whole; at the end, process 0 has what is saved
-            host=max(
-                shape.num_trainable * 4 * gpus if recipe.model.lora else 0,
-                shape.num_trainable * 4 if adapters else shape.num_parameters * size,
-            )
-            + (weights + trained if away else 0),
+            host=max(made, saved) + (weights + trained if away else 0),
         )
     low = (not adapters and size == 2) or (zero_stage > 0 and size == 2)
     weight, gradient, moments = (2, 2, 12) if low else (4, 4, 8)

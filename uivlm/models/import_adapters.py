@@ -22,7 +22,8 @@ from uivlm.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from uivlm.models.build import build
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import is_vision_parameter
-from uivlm.models.pretrained import check_shapes, first_line, read_shapes
+from uivlm.models.pretrained import check_shapes, first_line
+from uivlm.models.stored_weights import read_shapes
 
 WEIGHT_FILES = (ADAPTER_WEIGHTS, "adapter_model.bin")  # the first that exists counts
 # PEFT's extensions of LoRA, with the values that turn them off

@@ -3,16 +3,15 @@
 import json
 import math
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -109,8 +108,8 @@ def image_resample(file: Path, payload: dict[str, Any], supported: Mapping[int, 
 def load_pretrained(
     cls: type[M], root: Path, dtype: torch.dtype, *, allow_unexpected: bool = False, **rest: Any
 ) -> M:
-    """The folder's model with every weight in its place. `has_more`: the file may hold other parts, which are
-    not read.
+    """The folder's model with every weight in its place. `allow_unexpected`: the files may hold other
+    parts, which are not read.
 
     `rest` goes to `from_pretrained`: `config`, `quantization_config`, `device_map`.
     """
@@ -150,22 +149,12 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         raise ValueError(f"{file} is damaged or incomplete ({error}): download or create it again") from error
 
 
-def read_shapes(file: Path) -> Shapes:
-    """Names and shapes in a safetensors or PyTorch file. No code in it runs. ValueError if it is damaged."""
-    try:
-        if file.suffix == ".safetensors":
-            with safe_open(file, framework="pt") as opened:
-                return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
-        return shapes_of(
-            torch.load(file, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(file))
-        )
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise ValueError(
-            f"{file} is damaged or holds more than weights ({first_line(error)}): download it again"
-        ) from error
+class HasShape(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
-def shapes_of(weights: Mapping[str, Tensor]) -> Shapes:
+def shapes_of(weights: Mapping[str, HasShape]) -> Shapes:
     return {name: tuple(value.shape) for name, value in weights.items()}
 
 

@@ -139,7 +139,7 @@ def _read_share(
     size, start = Shard.local_shard_size_and_offset(len(value), mesh.size(), mesh.get_local_rank())
     new = torch.empty_like(value, device=device)
     local = cast(DTensor, new).to_local()
-    assert local.shape == (size, *value.shape[1:]), f"{value.placements} is no split of rows"
+    assert local.shape == (size, *value.shape[1:]), f"fully_shard split {value.placements} rather than rows"
     if size:
         local.copy_(weight.read_rows(start, start + size).to(dtype))
     return nn.Parameter(new, requires_grad=value.requires_grad)

@@ -27,7 +27,7 @@ from transformers.core_model_loading import (
 )
 from transformers.utils.loading_report import LoadStateDictInfo
 
-from uivlm.models.pretrained import check_loading_report, first_line
+from uivlm.models.pretrained import Shapes, check_loading_report, first_line, shapes_of
 
 SAFETENSORS, PYTORCH = "model.safetensors", "pytorch_model.bin"
 
@@ -69,21 +69,36 @@ def weight_files(root: Path, names: Sequence[str]) -> list[Path]:
             if not file.is_file():
                 raise ValueError(f"{index} names {file.name}, which is not there: download it")
         return files
-    some = f"neither {' nor '.join(names)}" if len(names) > 1 else f"no {names[0]}"
-    raise ValueError(f"the folder {root} has no weights: {some}, whole or sharded")
+    raise ValueError(f"the folder {root} has no weights: expected {' or '.join(names)}, whole or sharded")
+
+
+def open_file(file: Path) -> dict[str, StoredWeight]:
+    """The weights in a safetensors or PyTorch file, by their names there. No code in it runs.
+
+    ValueError if it is damaged.
+    """
+    try:
+        return _open_safetensors(file) if file.suffix == ".safetensors" else _open_pytorch(file)
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise ValueError(
+            f"{file} is damaged or holds more than weights ({first_line(error)}): download it again"
+        ) from error
 
 
 def open_files(files: Sequence[Path]) -> dict[str, StoredWeight]:
-    """The weights in these files, by their names there. No code in them runs. ValueError if damaged."""
-    found: dict[str, StoredWeight] = {}
+    """The weights in all shards of a model. ValueError if two shards hold one weight."""
+    weights: dict[str, StoredWeight] = {}
     for file in files:
-        try:
-            found |= _open_safetensors(file) if file.suffix == ".safetensors" else _open_pytorch(file)
-        except Exception as error:  # a damaged pickle raises nearly anything
-            raise ValueError(
-                f"{file} is damaged or holds more than weights ({first_line(error)}): download it again"
-            ) from error
-    return found
+        shard = open_file(file)
+        if twice := weights.keys() & shard.keys():
+            raise ValueError(f"{file} holds {min(twice)}, which another shard holds as well")
+        weights |= shard
+    return weights
+
+
+def read_shapes(file: Path) -> Shapes:
+    """Names and shapes in a safetensors or PyTorch file. ValueError if it is damaged."""
+    return shapes_of(open_file(file))
 
 
 def open_pretrained(
@@ -95,21 +110,20 @@ def open_pretrained(
     other parts, which are not read.
     """
     expected = model.state_dict()
-    found, unexpected = _rename(model, expected, open_files(weight_files(root, [SAFETENSORS])))
+    weights, unexpected = _rename(model, expected, open_files(weight_files(root, [SAFETENSORS])))
     for target, source in model.all_tied_weights_keys.items():
-        if (known := found.get(source) or found.get(target)) is None:
-            continue
-        if source in found and target in found:
-            known = _same(root, source, found[source], found[target])
-        found[source] = found[target] = known
-    wrong = {(name, found[name].shape) for name in found if found[name].shape != tuple(expected[name].shape)}
-    report = LoadStateDictInfo(expected.keys() - found.keys(), unexpected, set(), [], {}, set())
+        if source in weights and target in weights:
+            weights[source] = _tied(root, source, weights[source], weights[target])
+        if tied := weights.get(source) or weights.get(target):
+            weights[source] = weights[target] = tied
+    shapes = shapes_of(expected)
+    mismatched: set[Any] = {  # name, shape in the file, shape in the model
+        (name, weight.shape, shapes[name]) for name, weight in weights.items() if weight.shape != shapes[name]
+    }
+    report = LoadStateDictInfo(expected.keys() - weights.keys(), unexpected, mismatched, [], {}, set())
     model._adjust_missing_and_unexpected_keys(report)  # names that published files are known to lack or add
-    wrong_names = {"mismatched_keys": wrong, "unexpected_keys": report.unexpected_keys}
-    check_loading_report(
-        type(model), root, {"missing_keys": report.missing_keys} | wrong_names, allow_unexpected
-    )
-    return found
+    check_loading_report(type(model), root, vars(report), allow_unexpected)
+    return weights
 
 
 def _open_safetensors(file: Path) -> dict[str, StoredWeight]:
@@ -135,9 +149,9 @@ def _rename(
     tables = get_model_conversion_mapping(model)
     renamings = [entry for entry in tables if isinstance(entry, WeightRenaming)]
     converters = [entry for entry in tables if isinstance(entry, WeightConverter)]
-    of_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
+    converter_of = {pattern: converter for converter in converters for pattern in converter.source_patterns}
     prefix = model.base_model_prefix
-    found, unexpected = dict[str, StoredWeight](), set[str]()
+    weights, unexpected = dict[str, StoredWeight](), set[str]()
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)  # of what has to be converted
     for key in sorted(stored, key=dot_natural_key):
         name, pattern = rename_source_key(key, renamings, converters, prefix, expected)
@@ -146,12 +160,12 @@ def _rename(
         if name not in expected:
             unexpected.add(name)
         elif pattern is None:
-            found[name] = stored[key]
+            weights[name] = stored[key]
         else:
             sources[name].append((key, pattern))
     for name, keys in sources.items():
-        found |= _converted(model, name, of_pattern[keys[0][1]], keys, stored)
-    return found, unexpected
+        weights |= _converted(model, name, converter_of[keys[0][1]], keys, stored)
+    return weights, unexpected
 
 
 def _converted(
@@ -177,16 +191,16 @@ def _converted(
     return {made: StoredWeight(tuple(value.shape), rows_of(made)) for made, value in shapes.items()}
 
 
-def _same(root: Path, name: str, one: StoredWeight, other: StoredWeight) -> StoredWeight:
+def _tied(root: Path, name: str, first: StoredWeight, second: StoredWeight) -> StoredWeight:
     """A tied weight that is stored twice. ValueError, when rows are read, if the two differ."""
 
     def read_rows(start: int, stop: int) -> Tensor:
-        rows = one.read_rows(start, stop)
-        if not rows.equal(other.read_rows(start, stop)):
+        rows = first.read_rows(start, stop)
+        if not rows.equal(second.read_rows(start, stop)):
             raise ValueError(
                 f"the weights in {root} hold two different values of {name}, which config.json ties: set "
                 "tie_word_embeddings to false there"
             )
         return rows
 
-    return StoredWeight(one.shape, read_rows)
+    return StoredWeight(first.shape, read_rows)

@@ -61,7 +61,7 @@ def load_base(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[L
 def open_weights(folder: str | Path, model: LlamaVit) -> StoredWeights:
     """The weights of the model that `from_config` makes, in their file."""
     weights = open_files([Path(folder) / WEIGHTS])
-    _check_weights(Path(folder), model, {name: weight.shape for name, weight in weights.items()})
+    _check_weights(Path(folder), model, shapes_of(weights))
     return weights
 
 

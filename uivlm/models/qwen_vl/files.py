@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from uivlm.atomic import new_dir
 from uivlm.models import pretrained
-from uivlm.models.pretrained import Shapes, check_shapes, read_shapes, shapes_of
+from uivlm.models.pretrained import check_shapes, shapes_of
 from uivlm.models.qwen_vl.config import LongContext, QwenVLConfig, from_original, to_original
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokenizer import TOKENIZER_FILE, QwenTokenizer, read_ranks
@@ -68,8 +68,7 @@ def from_config(
 def open_weights(name: str | Path) -> StoredWeights:
     """The weights of the model that `from_config` makes, in their files."""
     root = find_or_download(name)
-    check_weights(root, read_config(root))
-    return open_files(weight_files(root, WEIGHT_FILES))
+    return check_weights(root, read_config(root))
 
 
 def load_tokenizer(name: str | Path) -> QwenTokenizer:
@@ -96,17 +95,13 @@ def read_config(root: Path) -> QwenVLConfig:
         raise ValueError(f"{root / CONFIG} does not describe a supported Qwen-VL: {error}") from error
 
 
-def check_weights(root: Path, config: QwenVLConfig) -> None:
-    """ValueError unless every weight of the model is in the folder, once, with its shape."""
-    actual: Shapes = {}
-    for file in weight_files(root, WEIGHT_FILES):
-        shapes = read_shapes(file)
-        if twice := actual.keys() & shapes.keys():
-            raise ValueError(f"{file} holds {min(twice)}, which another shard holds as well")
-        actual |= shapes
+def check_weights(root: Path, config: QwenVLConfig) -> StoredWeights:
+    """The weights in the folder. ValueError unless it has every one of the model, once, with its shape."""
+    weights = open_files(weight_files(root, WEIGHT_FILES))
     with torch.device("meta"):
         expected = shapes_of(QwenVL(config).state_dict())
-    check_shapes(root, actual, expected)
+    check_shapes(root, shapes_of(weights), expected)
+    return weights
 
 
 def save(
