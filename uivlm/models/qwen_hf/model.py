@@ -56,7 +56,7 @@ class QwenHF(nn.Module):
         self.patch_size, self.merge_size = int(vision.patch_size), int(vision.spatial_merge_size)
         self.temporal_patch_size = int(vision.temporal_patch_size)
         self.hidden_size = int(self.config.text_config.hidden_size)
-        language = cast(Any, self.model).language_model
+        language = self._language_model
         if hasattr(language, "_deepstack_process"):
             language._deepstack_process = _add_visual  # transformers' own reads the mask, twice a level
         enable_packed_attention(language)
@@ -162,8 +162,8 @@ class QwenHF(nn.Module):
         if inputs_embeds is not None:
             known: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
             known |= {"past_key_values": past_key_values, "use_cache": use_cache}
-            outputs = cast(Any, self.model).language_model(inputs_embeds=inputs_embeds, **known)
-            logits = select_trained_logits(self.lm_head, outputs.last_hidden_state, None, logits_to_keep)
+            hidden_BTD = self._language_model(inputs_embeds=inputs_embeds, **known).last_hidden_state
+            logits = select_trained_logits(self.lm_head, hidden_BTD, None, logits_to_keep)
             return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
         assert input_ids is not None, "input_ids or inputs_embeds"
         if use_cache and past_key_values is None and trained_positions is None:
@@ -172,18 +172,10 @@ class QwenHF(nn.Module):
             features = self.get_image_features(pixels)
         tokens_VF = _flatten_features(features)
         # before the text, as if there were a screen: FSDP gathers weights in the order of use
-        dummy = (
-            self._dummy_vision_pass(input_ids.device)
-            if tokens_VF is None and needs_dummy_vision_pass()
-            else 0
-        )
+        needs_dummy = tokens_VF is None and needs_dummy_vision_pass()
+        dummy = self._dummy_vision_pass(input_ids.device) if needs_dummy else 0
         embeds_BTD, image_mask_BT = self._merge_embeddings(input_ids, tokens_VF)
         embeds_BTD = embeds_BTD + dummy
-        deepstack = {}
-        if tokens_VF is not None and tokens_VF.shape[1] > self.hidden_size + 2:
-            levels = tokens_VF[:, self.hidden_size : -2].split(self.hidden_size, -1)
-            deepstack = {"visual_pos_masks": image_mask_BT, "deepstack_visual_embeds": list(levels)}
-        language = cast(Any, self.model).language_model
         if cu_seq_lens is None:
             positions = self._position_ids(image_mask_BT, tokens_VF, attention_mask, past_key_values)
             if trained_positions is not None and attention_mask is None:
@@ -192,13 +184,37 @@ class QwenHF(nn.Module):
             inputs |= {"past_key_values": past_key_values, "use_cache": past_key_values is not None}
         else:
             assert position_ids is not None, "packed sentences have positions"
-            inputs = packed_inputs(language, position_ids, cu_seq_lens, max_length)
-            grid_V2 = _grid_coordinates(image_mask_BT, tokens_VF)
-            axes = mrope_position_ids(image_mask_BT, grid_V2, text_position_ids=position_ids)
-            inputs["position_ids"] = torch.cat([inputs["position_ids"][None], axes])  # [4, 1, T]
-        hidden_BTD = language(inputs_embeds=embeds_BTD, **inputs, **deepstack).last_hidden_state
+            inputs = self._packed_inputs(image_mask_BT, tokens_VF, position_ids, cu_seq_lens, max_length)
+        inputs |= self._deepstack_inputs(image_mask_BT, tokens_VF)
+        hidden_BTD = self._language_model(inputs_embeds=embeds_BTD, **inputs).last_hidden_state
         logits = select_trained_logits(self.lm_head, hidden_BTD, trained_positions, logits_to_keep)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+
+    @property
+    def _language_model(self) -> Any:
+        return cast(Any, self.model).language_model
+
+    def _packed_inputs(
+        self,
+        image_mask_BT: Tensor,
+        tokens_VF: Tensor | None,
+        position_ids: Tensor,
+        cu_seq_lens: Tensor,
+        max_length: int,
+    ) -> dict[str, Any]:
+        """What the language model gets for sentences packed into one row: bounds, and positions [4, 1, T]."""
+        inputs = packed_inputs(self._language_model, position_ids, cu_seq_lens, max_length)
+        grid_V2 = _grid_coordinates(image_mask_BT, tokens_VF)
+        axes = mrope_position_ids(image_mask_BT, grid_V2, text_position_ids=position_ids)
+        inputs["position_ids"] = torch.cat([inputs["position_ids"][None], axes])
+        return inputs
+
+    def _deepstack_inputs(self, image_mask_BT: Tensor, tokens_VF: Tensor | None) -> dict[str, Any]:
+        """What Qwen3-VL adds to the hidden states of its first layers; nothing for the others."""
+        if tokens_VF is None or tokens_VF.shape[1] == self.hidden_size + 2:
+            return {}
+        levels = tokens_VF[:, self.hidden_size : -2].split(self.hidden_size, -1)
+        return {"visual_pos_masks": image_mask_BT, "deepstack_visual_embeds": list(levels)}
 
     def _position_ids(
         self, image_mask_BT: Tensor, tokens_VF: Tensor | None, mask: Tensor | None, cache: Cache | None
