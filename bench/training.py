@@ -8,47 +8,34 @@ a step dispatches and reads.
 
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from shared.episodes import episodes_of_length
+from shared.episodes import episodes_of_length, simulated_episodes
 from shared.step_counts import count_steps
-from torch import Tensor, nn
-from torch.utils.data import SequentialSampler
+from shared.training_loops import NUM_ROWS, compare_loops
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import Trainer, TrainingArguments
-from transformers.trainer_utils import SaveStrategy
 
-from uivlm.devices.sim.expert import record_demonstration
-from uivlm.devices.sim.tasks import make_task
 from uivlm.episodes.encode import Example
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.sentence import PromptFormat, RenderedStep, Window
 from uivlm.models import adapters
 from uivlm.models.build import build, prompt_format
-from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import token_losses
-from uivlm.recipe import Recipe, load, override
-from uivlm.training.batches import Batch
+from uivlm.recipe import load
 from uivlm.training.collator import LOSS_KEYS, Collator
-from uivlm.training.dataset import BatchDataset, DamageLog, encode_window
-from uivlm.training.mixture import MixtureSampler
-from uivlm.training.trainer import make_trainer
+from uivlm.training.dataset import encode_window
 
 NUM_STEPS, NUM_EPISODES = 8, 32  # steps of an episode; episodes of an optimizer step
 NUM_PAST_SCREENS = 4  # in a sample of the usual way
 NUM_RUNS = 7
-LOOP_STEPS, LOOP_BATCH = 40, 8
 StepFn = Callable[[], Any]
 
 
@@ -58,16 +45,9 @@ def main() -> None:
     model = adapters.prepare_for_training(built, 0).train()
     episodes = episodes_of_length("train", NUM_STEPS, NUM_EPISODES)
     sentence_format = prompt_format(recipe)
-    whole = [
-        _encode(window, sentence_format, built)
-        for episode in episodes
-        for window in sentence_format.windows(episode)
-    ]
-    single = [
-        _encode(window, sentence_format, built)
-        for episode in episodes
-        for window in _single_step_windows(episode, sentence_format)
-    ]
+    encode = partial(_encode, sentence_format, built)
+    whole = encode(sentence_format.windows, episodes)
+    single = encode(partial(_single_step_windows, sentence_format), episodes)
     assert _num_trained_tokens(whole) == _num_trained_tokens(single), "both train the same tokens"
     actions = NUM_STEPS * NUM_EPISODES
     steps = {
@@ -75,25 +55,26 @@ def main() -> None:
         "one sample a step": partial(_step, model, built, _batches(single, 32)),
     }
     console.print(_compare_sampling(steps, {"whole episodes": whole, "one sample a step": single}, actions))
-    mixed = [
-        _encode(window, sentence_format, built)
-        for episode in _simulated_episodes(NUM_EPISODES)
-        for window in sentence_format.windows(episode)
+    mixed = simulated_episodes("train", NUM_ROWS)
+    console.print(_compare_packing(model, built, encode(sentence_format.windows, mixed[:NUM_EPISODES])))
+    console.print(compare_loops(recipe, encode(sentence_format.windows, mixed)))
+
+
+def _encode(
+    prompt_format: PromptFormat,
+    loaded: LoadedModel,
+    windows: Callable[[Episode], Iterable[Window]],
+    episodes: Sequence[Episode],
+) -> list[Example]:
+    """The sentences of these windows of each episode."""
+    return [
+        encode_window(window, True, prompt_format, loaded.processor, "")
+        for episode in episodes
+        for window in windows(episode)
     ]
-    console.print(_compare_packing(model, built, mixed))
-    console.print(_compare_loops(recipe))
 
 
-def _simulated_episodes(num_episodes: int) -> list[Episode]:
-    """Simulated episodes of any length."""
-    return [record_demonstration(make_task(seed, "train")) for seed in range(num_episodes)]
-
-
-def _encode(window: Window, prompt_format: PromptFormat, loaded: LoadedModel) -> Example:
-    return encode_window(window, True, prompt_format, loaded.processor, "")
-
-
-def _single_step_windows(episode: Episode, prompt_format: PromptFormat) -> list[Window]:
+def _single_step_windows(prompt_format: PromptFormat, episode: Episode) -> list[Window]:
     """A window for each step: its screen, the last few screens, and all earlier actions as text."""
     text = prompt_format.action_text
     steps = tuple(RenderedStep(step.screen, step.action, text.format(step.action)) for step in episode.steps)
@@ -190,120 +171,6 @@ def _compare_packing(model: nn.Module, loaded: LoadedModel, rows: list[Example])
             f"{padded / packed:.2f}",
         )
     return table
-
-
-class _LossModel(nn.Module):
-    """A model for transformers' Trainer: its forward returns the loss."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, labels: Tensor, num_items_in_batch: Tensor | None = None, **inputs: Any
-    ) -> dict[str, Tensor]:
-        return {"loss": token_losses(self.model(**inputs), labels).sum() / num_items_in_batch}
-
-
-class _SequentialTrainer(Trainer):
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        return SequentialSampler(self.train_dataset)  # type: ignore[arg-type]
-
-
-def _compare_loops(recipe: Recipe) -> Table:
-    """Seconds of whole runs on the same rows in the same order.
-
-    Neither saves checkpoints; ours logs all metrics.
-    """
-    run_recipe = override(
-        recipe, ["train.epochs=1", f"train.per_device_batch_size={LOOP_BATCH}", "train.num_workers=0"]
-    )
-    built = build(run_recipe)
-    sentence_format = prompt_format(run_recipe)
-    episodes = _simulated_episodes(LOOP_STEPS * LOOP_BATCH)
-    rows: Any = [
-        _encode(window, sentence_format, built)
-        for episode in episodes
-        for window in sentence_format.windows(episode)
-    ]
-    rows = rows[: LOOP_STEPS * LOOP_BATCH]
-
-    def ours(folder: Path) -> float:
-        model, shape = prepare_and_measure(build(run_recipe), 0)
-        trainer = make_trainer(
-            run_recipe,
-            built,
-            model,
-            shape,
-            BatchDataset(_WindowList(rows), DamageLog.open(folder, len(rows))),
-            MixtureSampler((len(rows),), (1.0,)),
-            None,
-            folder,
-        )
-        trainer.sampler = _SequentialOrder(rows)  # type: ignore[assignment]
-        trainer.args.save_strategy = SaveStrategy.NO
-        return _time_training(trainer)
-
-    def plain(folder: Path) -> float:
-        collate = Collator(built.processor.pad_id, built.processor.image_token_id)
-        arguments = TrainingArguments(
-            output_dir=str(folder), num_train_epochs=1, per_device_train_batch_size=LOOP_BATCH, use_cpu=True,
-            learning_rate=recipe.optim.lr, optim="adamw_torch_fused", remove_unused_columns=False,
-            save_strategy="no", report_to="none", disable_tqdm=True, logging_steps=1,
-        )  # fmt: skip
-        model = _LossModel(adapters.prepare_for_training(build(run_recipe), 0))
-        return _time_training(
-            _SequentialTrainer(
-                model=model,
-                args=arguments,
-                train_dataset=rows,
-                data_collator=partial(_collate_for_model, collate),
-            )
-        )
-
-    seconds: dict[str, list[float]] = {"a plain Trainer": [], "ours": []}
-    for _ in range(3):
-        for name, run in zip(seconds, (plain, ours), strict=True):
-            with tempfile.TemporaryDirectory() as folder:
-                seconds[name].append(run(Path(folder)))
-    fastest = {name: min(values) for name, values in seconds.items()}
-    table = Table(title=f"{LOOP_STEPS} optimizer steps of {LOOP_BATCH} sentences, the fastest of 3 runs")
-    table.add_column("loop")
-    table.add_column("seconds", justify="right")
-    for name, value in fastest.items():
-        table.add_row(name, f"{value:.2f}")
-    table.add_row("overhead", f"{fastest['ours'] / fastest['a plain Trainer'] - 1:.1%}")
-    return table
-
-
-class _WindowList(list[Example]):
-    """Encoded rows in memory, with the interface of WindowDataset."""
-
-    @property
-    def num_tokens(self) -> NDArray[np.int32]:
-        return np.array([len(row.input_ids) for row in self], np.int32)
-
-
-class _SequentialOrder(SequentialSampler):
-    """Batches of successive rows."""
-
-    def set_epoch(self, epoch: int) -> None: ...
-
-    def __len__(self) -> int:
-        return LOOP_STEPS
-
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        return (tuple(range(step * LOOP_BATCH, (step + 1) * LOOP_BATCH)) for step in range(LOOP_STEPS))
-
-
-def _collate_for_model(collate: Collator, rows: list[Example]) -> dict[str, Any]:
-    return {name: part for name, part in collate(rows).items() if name == "labels" or name not in LOSS_KEYS}
-
-
-def _time_training(trainer: Trainer) -> float:
-    started = time.perf_counter()
-    trainer.train()
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

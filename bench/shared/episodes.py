@@ -16,8 +16,17 @@ from uivlm.models.cost import TYPICAL_GOAL
 def episodes_of_length(split: Split, num_steps: int, num_episodes: int) -> list[Episode]:
     """The first `num_episodes` with at least `num_steps` steps, cut to `num_steps`."""
     every = (record_demonstration(make_task(seed, split)) for seed in count())
-    long = (replace(one, steps=one.steps[:num_steps]) for one in every if len(one.steps) >= num_steps)
+    long = (
+        replace(episode, steps=episode.steps[:num_steps])
+        for episode in every
+        if len(episode.steps) >= num_steps
+    )
     return list(islice(long, num_episodes))
+
+
+def simulated_episodes(split: Split, num_episodes: int) -> list[Episode]:
+    """Episodes of any length."""
+    return [record_demonstration(make_task(seed, split)) for seed in range(num_episodes)]
 
 
 def phone_episode(num_steps: int, size: tuple[int, int], seed: int = 0) -> Episode:
