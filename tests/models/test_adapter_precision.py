@@ -1,5 +1,6 @@
 """Adapters compute in the precision of the base; their weights, gradients and moments are float32."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from tests.helpers.every_kind import loaded_of, padded_batch, write_every_kind
+from tests.helpers.every_kind import EVERY_KIND, loaded_of, padded_batch, write_every_kind
 from uivlm.models.adapters import ADAPTER_WEIGHTS, prepare_for_training, save_adapters
 from uivlm.models.multimodal import token_losses
 from uivlm.models.qwen_vl.model import QwenVL
@@ -125,3 +126,10 @@ def test_an_update_too_small_for_bfloat16_is_kept(root: Path) -> None:
         for _ in range(10):
             weight -= 1e-5
     assert torch.allclose(weight, torch.tensor(1 - 1e-4))
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_user_gets_no_warning(root: Path, kind: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        prepare_for_training(loaded_of(root, kind)[1], 0)

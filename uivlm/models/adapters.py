@@ -8,6 +8,7 @@ In: a LoadedModel. Out: the same model with adapters, and the files of a checkpo
 import copy
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -143,7 +144,9 @@ def load_adapters(loaded: LoadedModel, folder: Path) -> PeftModel:
 
 
 def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
-    model = get_peft_model(loaded.model, config)
+    with warnings.catch_warnings():  # PEFT asks transformers by a name that is deprecated
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        model = get_peft_model(loaded.model, config)
     assert isinstance(model, PeftModel)
     model.peft_config["default"].base_model_name_or_path = ""  # else PEFT looks it up at every save
     for layer in model.modules():
