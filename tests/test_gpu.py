@@ -256,6 +256,6 @@ def test_more_layers_synchronize_no_more_for_a_token(root: Path, kind: str, devi
         with Synchronizations() as found:
             decoder.step([ids[:1]], [list(ids[:1])], None)
         counts.append(found.count)
-        assert decoder.past_key_values.get_seq_length() == len(ids) + 2
+        assert decoder.cache.get_seq_length() == len(ids) + 2
         deepen(kind, module)
     assert counts[0] == counts[1]

@@ -63,7 +63,7 @@ class SmallestModel(nn.Module):
         attention_mask: Tensor | None = None,
         trained_positions: Tensor | None = None,
         features: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         logits_to_keep: int = 0,
         **_: Any,
     ) -> SimpleNamespace:
@@ -72,8 +72,8 @@ class SmallestModel(nn.Module):
         visual = None if features is None else self.projection(features.flatten(0, 1))
         x = merge_multimodal_embeddings(self.embedding(input_ids), input_ids == IMAGE, visual)  # [B, T, D]
         query, key, value = (part[:, None] for part in self.attention(x).chunk(3, -1))  # one head
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, 0)
+        if cache is not None:
+            key, value = cache.update(key, value, 0)
         mask = torch.ones(query.shape[2], key.shape[2]).tril(key.shape[2] - query.shape[2]).bool()
         if attention_mask is not None:
             mask = mask & attention_mask[:, None, None].bool() | torch.eye(*mask.shape).bool()

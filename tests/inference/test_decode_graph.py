@@ -196,7 +196,7 @@ def test_the_least_recently_used_buffers_are_dropped(tmp_path: Path, monkeypatch
     graphs = DecodeGraphs(loaded.model, lambda forward: forward)
     for num_rows in (1, 2, 1, 3):
         decoder = prefilled(TorchEngine(loaded), range(num_rows))
-        graphs.load(decoder.past_key_values, decoder.attention_mask)
+        graphs.load(decoder.cache, decoder.attention_mask)
     assert list(graphs.decoders) == [(1, MIN_CAPACITY), (4, MIN_CAPACITY)]
     assert MAX_GRAPHS > 2
 

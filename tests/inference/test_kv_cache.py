@@ -117,9 +117,11 @@ def test_the_search_for_several_actions_copies_no_prompt(
     written: list[int] = []
     update = PreallocatedLayer.update
 
-    def counted(self: PreallocatedLayer, keys: torch.Tensor, values: torch.Tensor, *rest: Any) -> Any:
+    def counted(
+        self: PreallocatedLayer, keys: torch.Tensor, values: torch.Tensor, *rest: Any, **named: Any
+    ) -> Any:
         written.append(keys.shape[2])
-        return update(self, keys, values, *rest)
+        return update(self, keys, values, *rest, **named)
 
     monkeypatch.setattr(PreallocatedLayer, "update", counted)
     decisions = engine.top_k(history, 3)

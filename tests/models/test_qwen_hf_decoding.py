@@ -25,11 +25,11 @@ def test_a_kept_beginning_may_end_anywhere(module: QwenHF, reader: QwenHFProcess
     """Also inside a screen: the rest of its features comes with the rest."""
     ids, _, pixels = row(reader, SIZES)
     past = DynamicCache()
-    whole = module(ids, pixels, past_key_values=past).logits[0]
+    whole = module(ids, pixels, cache=past).logits[0]
     past.crop(cut - ids.shape[1])
     seen = int((ids[0, :cut] == reader.image_token_id).sum())
     rest = torch.cat(list(module.get_image_features(pixels)))[seen:][None]
-    parted = module(ids[:, cut:], features=rest, past_key_values=past).logits[0]
+    parted = module(ids[:, cut:], features=rest, cache=past).logits[0]
     assert torch.allclose(parted, whole[cut:], atol=1e-4)
 
 
@@ -64,11 +64,11 @@ def test_acting_with_and_without_a_kept_beginning(module: QwenHF, reader: QwenHF
 def test_cached_decoding_is_uncached_decoding(module: QwenHF, reader: QwenHFProcessor) -> None:
     ids, _, pixels = row(reader, SIZES)
     past = DynamicCache()
-    logits = module(ids, pixels, past_key_values=past).logits[0, -1]
+    logits = module(ids, pixels, cache=past).logits[0, -1]
     for _ in range(6):
         token = logits.argmax().reshape(1, 1)
         ids = torch.cat([ids, token if int(token) != reader.image_token_id else torch.tensor([[0]])], 1)
-        logits = module(ids[:, -1:], past_key_values=past).logits[0, -1]
+        logits = module(ids[:, -1:], cache=past).logits[0, -1]
         assert torch.allclose(logits, module(ids, pixels, logits_to_keep=1).logits[0, -1], atol=1e-4)
 
 

@@ -113,7 +113,7 @@ def test_interleaved_screens(original: QwenVL) -> None:
     hooks = [block.register_forward_pre_hook(lambda _, given: hidden.append(given[0])) for block in blocks]
     hooks.append(original.transformer.ln_f.register_forward_hook(lambda _, __, out: hidden.append(out)))
     outputs = original(
-        INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], INPUTS["attention_mask"], past_key_values=past
+        INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], INPUTS["attention_mask"], cache=past
     )
     for hook in hooks:
         hook.remove()
@@ -129,11 +129,11 @@ def test_interleaved_screens(original: QwenVL) -> None:
 @torch.inference_mode()
 def test_cached_decoding(original: QwenVL) -> None:
     wanted, past = EXPECTED["decode.greedy_ids"], DynamicCache()
-    logits = original(INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], past_key_values=past).logits[0, -1]
+    logits = original(INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], cache=past).logits[0, -1]
     said, rows = [], []
     for _ in wanted:
         said.append(int(logits.argmax()))
-        logits = original(torch.tensor([[said[-1]]]), past_key_values=past).logits[0, -1]
+        logits = original(torch.tensor([[said[-1]]]), cache=past).logits[0, -1]
         rows.append(logits)
     assert said == wanted.tolist()
     checked.add("decode.greedy_ids")
@@ -208,8 +208,8 @@ def test_decoding_past_the_training_length_keeps_the_factor_of_the_prefill(origi
     ids, pixels, past = INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], DynamicCache()
     original.config.seq_length = ids.shape[1]
     new = EXPECTED["decode.greedy_ids"][None, : len(EXPECTED["ntk.cross_boundary_cached_logits"])]
-    original(ids, pixels, past_key_values=past)
-    rows = [original(token[None], past_key_values=past).logits[0, -1] for token in new.T]
+    original(ids, pixels, cache=past)
+    rows = [original(token[None], cache=past).logits[0, -1] for token in new.T]
     agrees("ntk.cross_boundary_cached_logits", torch.stack(rows))
     whole = original(torch.cat([ids, new], 1), pixels, logits_to_keep=new.shape[1])
     agrees("ntk.cross_boundary_full_logits", whole.logits[0])

@@ -25,11 +25,11 @@ def test_a_kept_beginning_may_end_anywhere(cut: int) -> None:
     model, past = small_qwen_vl(), DynamicCache()
     ids, _, pixels = prompt(model.config)
     assert (ids[0, 10:19] == model.config.image_token_id).all()
-    whole = model(ids, pixels, past_key_values=past).logits[0]
+    whole = model(ids, pixels, cache=past).logits[0]
     past.crop(cut - ids.shape[1])
     seen = int((ids[0, :cut] == model.config.image_token_id).sum())
     rest = model.get_image_features(pixels).flatten(0, 1)[None, seen:]
-    parted = model(ids[:, cut:], features=rest if rest.shape[1] else None, past_key_values=past).logits[0]
+    parted = model(ids[:, cut:], features=rest if rest.shape[1] else None, cache=past).logits[0]
     assert torch.allclose(parted, whole[cut:], atol=1e-4)
 
 

@@ -133,7 +133,7 @@ class StaticDecoder:
             inputs_embeds=self.model.get_input_embeddings()(token_ids[:, None]),
             attention_mask=self.mask,
             position_ids=(self.start + num_new)[:, None],
-            past_key_values=self.cache,
+            cache=self.cache,
             use_cache=True,
             logits_to_keep=1,
         )

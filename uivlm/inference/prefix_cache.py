@@ -130,18 +130,18 @@ class BatchDecoder:
         lengths = torch.tensor([len(prefix.keys) for prefix in prefixes])
         longest = int(lengths.max())
         self.attention_mask = torch.arange(longest) >= longest - lengths[:, None]
-        self.past_key_values: Any = preallocated_cache()
+        self.cache: Any = preallocated_cache()
         for layer, parts in enumerate(zip(*(_layers_or_empty(prefixes)), strict=True)):
             keys, values = (_concat_padded([part[i] for part in parts], longest, 2) for i in (0, 1))
-            self.past_key_values.update(keys, values, layer)
+            self.cache.update(keys, values, layer)
         self.graphs = graphs
-        self.static: StaticDecoder | None = None  # has the newest tokens, which `past_key_values` lacks
+        self.static: StaticDecoder | None = None  # has the newest tokens, which `cache` lacks
         stored = [prefix.position_ids for prefix in prefixes if prefix.position_ids is not None]
         if longest and stored:
             empty = stored[0][..., :0]
             positions = [empty if prefix.position_ids is None else prefix.position_ids for prefix in prefixes]
             padded = [_pad_left(position_ids, longest, 2) for position_ids in positions]
-            self.past_key_values.position_ids = torch.cat(padded, 1)  # type: ignore[attr-defined]
+            self.cache.position_ids = torch.cat(padded, 1)  # type: ignore[attr-defined]
 
     def step(
         self, token_ids: Sequence[Sequence[int]], keys: Sequence[Sequence[CacheKey]], features: Tensor | None
@@ -168,7 +168,7 @@ class BatchDecoder:
         outputs = self.model(
             padded.to(self.device),
             features=features,
-            past_key_values=self.past_key_values,
+            cache=self.cache,
             use_cache=True,
             logits_to_keep=1,
             **options,
@@ -190,7 +190,7 @@ class BatchDecoder:
         for tokens in reversed(list(columns)):
             if self.static is None or self.static.is_full:
                 self._leave_static_buffers()
-                self.static = self.graphs.load(self.past_key_values, self.attention_mask)
+                self.static = self.graphs.load(self.cache, self.attention_mask)
             logits = self.static.step(tokens)
             present = torch.tensor([[token is not None] for token in tokens])
             self.attention_mask = torch.cat([self.attention_mask, present], 1)
@@ -200,28 +200,28 @@ class BatchDecoder:
 
     def _leave_static_buffers(self) -> None:
         if self.static is not None:
-            self.static.append_to(self.past_key_values)
+            self.static.append_to(self.cache)
             self.static = None
 
     def truncate(self, length: int) -> None:
         """Keep the first tokens of a single sequence, without a copy."""
         assert len(self.keys) == 1, "rows are padded on the left: the first tokens of several are not these"
         self._leave_static_buffers()
-        truncate(self.past_key_values, length)
+        truncate(self.cache, length)
         self.attention_mask = self.attention_mask[:, :length]
         del self.keys[0][length:]
 
     def cached_prefixes(self) -> list[CachedPrefix]:
         """The state of each sequence, without padding."""
         self._leave_static_buffers()
-        position_ids = getattr(self.past_key_values, "position_ids", None)
+        position_ids = getattr(self.cache, "position_ids", None)
         prefixes = []
         for i, keys in enumerate(self.keys):
             mask = self.attention_mask[i]
             tokens = slice(None) if mask.all() else mask.nonzero()[:, 0].to(self.device)
             layers = tuple(
                 (layer.keys[i : i + 1, :, tokens], layer.values[i : i + 1, :, tokens])
-                for layer in self.past_key_values.layers
+                for layer in self.cache.layers
             )
             own = None if position_ids is None else position_ids[:, i : i + 1, tokens]
             prefixes.append(CachedPrefix(tuple(keys), self.prompt_lengths[i], layers, own))

@@ -143,7 +143,7 @@ class QwenHF(nn.Module):
         attention_mask: Tensor | None = None,
         trained_positions: Tensor | None = None,
         features: ScreenBatch | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         inputs_embeds: Tensor | None = None,
@@ -161,13 +161,13 @@ class QwenHF(nn.Module):
         """
         if inputs_embeds is not None:
             known: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
-            known |= {"past_key_values": past_key_values, "use_cache": use_cache}
+            known |= {"cache": cache, "use_cache": use_cache}
             hidden_BTD = self._language_model(inputs_embeds=inputs_embeds, **known).last_hidden_state
             logits = select_trained_logits(self.lm_head, hidden_BTD, None, logits_to_keep)
-            return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+            return CausalLMOutputWithPast(logits=logits, cache=cache)
         assert input_ids is not None, "input_ids or inputs_embeds"
-        if use_cache and past_key_values is None and trained_positions is None:
-            past_key_values = DynamicCache()
+        if use_cache and cache is None and trained_positions is None:
+            cache = DynamicCache()
         if features is None and pixels is not None and len(pixels):
             features = self.get_image_features(pixels)
         tokens_VF = _flatten_features(features)
@@ -177,18 +177,18 @@ class QwenHF(nn.Module):
         embeds_BTD, image_mask_BT = self._merge_embeddings(input_ids, tokens_VF)
         embeds_BTD = embeds_BTD + dummy
         if cu_seq_lens is None:
-            positions = self._position_ids(image_mask_BT, tokens_VF, attention_mask, past_key_values)
+            positions = self._position_ids(image_mask_BT, tokens_VF, attention_mask, cache)
             if trained_positions is not None and attention_mask is None:
                 attention_mask = no_padding(input_ids)
             inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": positions}
-            inputs |= {"past_key_values": past_key_values, "use_cache": past_key_values is not None}
+            inputs |= {"cache": cache, "use_cache": cache is not None}
         else:
             assert position_ids is not None, "packed sentences have positions"
             inputs = self._packed_inputs(image_mask_BT, tokens_VF, position_ids, cu_seq_lens, max_length)
         inputs |= self._deepstack_inputs(image_mask_BT, tokens_VF)
         hidden_BTD = self._language_model(inputs_embeds=embeds_BTD, **inputs).last_hidden_state
         logits = select_trained_logits(self.lm_head, hidden_BTD, trained_positions, logits_to_keep)
-        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+        return CausalLMOutputWithPast(logits=logits, cache=cache)
 
     @property
     def _language_model(self) -> Any:

@@ -146,6 +146,6 @@ class Block(GradientCheckpointingLayer):
         self.mlp = MLP(config)
 
     # transformers removes the cache by this name during gradient checkpointing
-    def forward(self, x_BTD: Tensor, rotary: RotaryPositions, past_key_values: Cache | None = None) -> Tensor:
-        x_BTD = x_BTD + self.attn(self.ln_1(x_BTD), rotary, past_key_values)
+    def forward(self, x_BTD: Tensor, rotary: RotaryPositions, cache: Cache | None = None) -> Tensor:
+        x_BTD = x_BTD + self.attn(self.ln_1(x_BTD), rotary, cache)
         return cast(Tensor, x_BTD + self.mlp(self.ln_2(x_BTD)))

@@ -52,7 +52,7 @@ class Transformer(nn.Module):
 
     def forward(self, x_BTD: Tensor, rotary: RotaryPositions, past: Cache | None) -> Tensor:
         for block in self.h:
-            x_BTD = block(x_BTD, rotary, past_key_values=past)
+            x_BTD = block(x_BTD, rotary, cache=past)
         return cast(Tensor, self.ln_f(x_BTD))
 
 
@@ -133,7 +133,7 @@ class QwenVL(PreTrainedModel):
         attention_mask: Tensor | None = None,
         trained_positions: Tensor | None = None,
         features: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
@@ -148,9 +148,9 @@ class QwenVL(PreTrainedModel):
         `position_ids` [B, T], positions count the tokens of the padded rows. For sentences packed into one
         row: their bounds `cu_seq_lens` int32 [sentences + 1], the longest `max_length`, and `position_ids`.
         """
-        if use_cache and past_key_values is None and trained_positions is None:
-            past_key_values = DynamicCache()
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if use_cache and cache is None and trained_positions is None:
+            cache = DynamicCache()
+        past = 0 if cache is None else cache.get_seq_length()
         if inputs_embeds is None:
             assert input_ids is not None, "input_ids or inputs_embeds"
             if features is None and pixels is not None and len(pixels):
@@ -163,14 +163,14 @@ class QwenVL(PreTrainedModel):
             )
             inputs_embeds = self.embed(input_ids, features, has_past=past > 0) + dummy
         if cu_seq_lens is None:
-            at = self._rotary_positions(inputs_embeds, attention_mask, past_key_values, past, position_ids)
+            at = self._rotary_positions(inputs_embeds, attention_mask, cache, past, position_ids)
         else:
             assert position_ids is not None, "packed sentences have positions"
             bounds = {"cu_seq_lens_q": cu_seq_lens, "max_length_q": max_length}
             at = rotary_positions(self.config, position_ids, 1.0, False, None, bounds)
-        hidden_BTD = self.transformer(inputs_embeds, at, past_key_values)
+        hidden_BTD = self.transformer(inputs_embeds, at, cache)
         logits = select_trained_logits(self.lm_head, hidden_BTD, trained_positions, logits_to_keep)
-        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+        return CausalLMOutputWithPast(logits=logits, cache=cache)
 
     def _rotary_positions(
         self,
