@@ -22,6 +22,7 @@ class Element:
     width: float
     text: str = ""
     ui_type: str = "TEXT"  # TEXT or ICON_*
+    clickable: bool | None = None  # reacts to a tap or long press; None: unknown, as in all recorded data
 
 
 @dataclass(frozen=True, slots=True)
