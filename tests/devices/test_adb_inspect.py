@@ -10,12 +10,13 @@ from uivlm.devices.adb.device import TRANSITION_TRIES, AdbDevice
 from uivlm.devices.adb.dumpsys import (
     display_size,
     focused_app_package,
-    focused_window_package,
+    foreground_package,
     resumed_activity_package,
+    windows_above_focus,
 )
 from uivlm.devices.adb.settle import NO_WAIT
 from uivlm.devices.adb.uiautomator import MAX_ELEMENTS, MAX_TEXT_CHARS, parse_elements
-from uivlm.devices.device import DeviceError
+from uivlm.devices.device import OPAQUE_WINDOW, DeviceError
 from uivlm.devices.sim.faults import Faults
 from uivlm.devices.sim.phone import SimPhone
 from uivlm.devices.sim.shell import Shell
@@ -35,33 +36,113 @@ FOCUS = "  mCurrentFocus=Window{{1a2b u0 {}}}\n"
 APP = "  mFocusedApp=ActivityRecord{{5e u0 {} t12}}\n"
 
 
+def window(title: str, package: str, number: int = 0, identity: str = "1a2b", more: str = "") -> str:
+    return (
+        f"  Window #{number} Window{{{identity} u0 {title}}}:\n    mDisplayId=0 rootTaskId=1\n"
+        f"    mOwnerUid=10123 showForAllUsers=false package={package} appop=NONE\n{more}"
+    )
+
+
 @pytest.mark.parametrize(
     ("dump", "package"),
     [
-        (FOCUS.format(SETTINGS), "com.android.settings"),
-        (FOCUS.format("sim.clock/.Main") + APP.format(SETTINGS), "sim.clock"),
-        ("mCurrentFocus=Window{41 com.old/com.old.Main paused=false}", "com.old"),
-        (FOCUS.format("NotificationShade") + APP.format(SETTINGS), "com.android.systemui"),
-        (FOCUS.format("StatusBar"), "com.android.systemui"),
-        (FOCUS.format("PopupWindow:80f3") + APP.format(SETTINGS), "com.android.settings"),
-        (FOCUS.format("Application Not Responding: com.x") + APP.format("com.x/.Y"), "com.x"),
+        (FOCUS.format(SETTINGS) + APP.format(SETTINGS), "com.android.settings"),
+        (
+            window("PopupWindow:80", "com.x") + FOCUS.format("PopupWindow:80") + APP.format("com.x/.Y"),
+            "com.x",
+        ),
+        (
+            window("NotificationShade", "com.android.systemui")
+            + FOCUS.format("NotificationShade")
+            + APP.format(SETTINGS),
+            "com.android.systemui",
+        ),
         ("  mCurrentFocus=null\n" + APP.format(SETTINGS), None),
-        ("  mCurrentFocus=null\n" + FOCUS.format(SETTINGS), "com.android.settings"),  # two displays
-        (FOCUS.format("PopupWindow:80f3"), None),
+        (
+            f"  mCurrentFocus=null\n  mFocusedApp=null\n{FOCUS.format(SETTINGS)}{APP.format(SETTINGS)}",
+            "com.android.settings",
+        ),
         ("", None),
+        # Nobody vouches for a title.
+        (FOCUS.format("com.android.deskclock/.DeskClock"), ""),
+        (window("StatusBar", "com.evil") + FOCUS.format("StatusBar") + APP.format("com.evil/.X"), "com.evil"),
+        (FOCUS.format(SETTINGS) + APP.format("com.evil/.X"), "com.evil"),
     ],
 )
 def test_focus(dump, package):
-    assert focused_window_package(dump) == package
+    assert foreground_package(dump) == package
+
+
+CLOCK = "mCurrentFocus=Window{1 u0 com.android.deskclock/.DeskClock}"
+BANK = window("com.bank/.Pay", "com.bank", 1) + FOCUS.format("com.bank/.Pay") + APP.format("com.bank/.Pay")
+
+
+@pytest.mark.parametrize(
+    ("dump", "package"),
+    [
+        (window(CLOCK, "com.evil", 0, "9e") + BANK, "com.bank"),  # a title within a line is not read
+        (window(f"x\n  {CLOCK}\n", "com.evil", 0, "9e") + BANK, ""),  # a line break makes it a line
+        (window(CLOCK, "com.evil") + FOCUS.format(CLOCK) + APP.format("com.evil/.X"), "com.evil"),
+        (window("x", "com.evil") + FOCUS.format("x") + APP.format("com.bank/.Pay"), ""),  # a focused overlay
+        (BANK + BANK.replace("1a2b", "77").replace("com.bank", "com.two"), ""),  # two displays
+        (
+            window("a package=com.android.deskclock", "com.evil")
+            + FOCUS.format("a")
+            + APP.format("com.evil/.X"),
+            "",
+        ),
+        (BANK + "\n  mFocusedApp=ActivityRecord{1 u0 com.android.deskclock/.X t1}\n", ""),
+    ],
+)
+def test_a_title_cannot_pass_for_the_app_in_front(dump, package):
+    assert AdbDevice(ScriptedLink([dump]), NO_WAIT).foreground() == package
+
+
+SHOWN = "    mHasSurface=true isReadyForDisplay()=true\n    isVisible=true\n"
+HALF = "    Frames: parent=[0,0][9,9] frame=[0,0][100,50] last=[0,0][100,50]\n"
+KEYBOARD = (
+    "    mAttrs={(0,0)(fillxfill) ty=INPUT_METHOD fmt=TRANSPARENT\n      fl=NOT_FOCUSABLE SPLIT_TOUCH}\n"
+    "    touchable region=SkRegion((0,60,100,200))\n    Frames: frame=[0,5][100,200]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("above", "boxes"),
+    [
+        ("", ()),
+        (window("x", "com.evil", 0, "9e", SHOWN + HALF), ((0, 0, 100, 50),)),
+        (window("x", "com.evil", 0, "9e", HALF + "    isReadyForDisplay()=false\n"), ()),
+        (
+            window("x", "com.x", 0, "9e", f"    mAttrs={{ty=TOAST\n      fl=NOT_TOUCHABLE}}\n{SHOWN}{HALF}"),
+            (),
+        ),
+        (window("x", "com.x", 0, "9e", f"    mAttrs={{ty=2 fl=#1000018 pfl=0x0}}\n{SHOWN}{HALF}"), ()),
+        (window("InputMethod", "com.keys", 0, "9e", KEYBOARD + SHOWN), ((0, 60, 100, 200),)),
+        # A title cannot hide its window.
+        (
+            window("x fl=NOT_TOUCHABLE", "com.evil", 0, "9e", f"    fl=SPLIT\n{SHOWN}{HALF}"),
+            ((0, 0, 100, 50),),
+        ),
+        (
+            window("x", "com.evil", 0, "9e", f"    ty=2\n{SHOWN}{HALF}").replace("x}", "x ty=INPUT_METHOD}"),
+            ((0, 0, 100, 50),),
+        ),
+        (window("x}:\n  Window #1 Window{1a2b u0 y", "com.evil", 0, "9e", SHOWN + HALF), None),
+    ],
+)
+def test_windows_above_the_focused_one_take_touches(above, boxes):
+    below = window("com.other/.Main", "com.other", 2, "c0", SHOWN + HALF)
+    assert windows_above_focus(BANK, above + window("com.bank/.Pay", "com.bank", 1) + below) == boxes
+    assert windows_above_focus("  mCurrentFocus=null\n", above) is None
 
 
 def test_formats_of_older_and_newer_androids():
     old = "mFocusedApp=AppWindowToken{c token=Token{d ActivityRecord{e u0 com.x/.Y t1}}}"
     assert focused_app_package(old) == "com.x"
-    assert focused_app_package("mFocusedApp=null") is None
+    assert focused_app_package("mFocusedApp=null") == ""
     assert resumed_activity_package("  mResumedActivity: ActivityRecord{e u0 com.x/.Y t1}") == "com.x"
     assert resumed_activity_package("  topResumedActivity=ActivityRecord{e u0 com.z/.Y t1}") == "com.z"
-    assert resumed_activity_package("  mLastPausedActivity: ActivityRecord{e u0 com.x/.Y t1}") is None
+    assert resumed_activity_package("  mLastPausedActivity: ActivityRecord{e u0 com.x/.Y t1}") == ""
     assert display_size("  init=1080x2400 420dpi base=720x1600 cur=1600x720 app=1500x700") == (1600, 720)
     assert display_size("no size") is None
 
@@ -99,7 +180,7 @@ class ScriptedLink:
 @pytest.mark.slow
 def test_transitions_are_waited_out():
     null = "mCurrentFocus=null\n"
-    link = ScriptedLink([null, null, FOCUS.format(SETTINGS)])
+    link = ScriptedLink([null, null, FOCUS.format(SETTINGS) + APP.format(SETTINGS)])
     assert AdbDevice(link, NO_WAIT).foreground() == "com.android.settings"
     assert link.num_queries == 3
     assert (
@@ -155,16 +236,22 @@ def test_a_device_without_apps_is_one_app(adb):
 # -- elements ------------------------------------------------------------------------------------------------
 
 
+def position(element: Element) -> tuple[int, int]:
+    return round(100 * element.y), round(100 * element.x)
+
+
 def test_the_elements_are_those_of_the_screen(wired):
     device, phone, _ = wired
     for app in ("Settings", "Clock", "Messages"):
         phone.launch(app)
         device.screen()
-        root, *elements = device.elements()
+        root, *nodes = device.elements()
         assert (root.y, root.x, root.height, root.width) == (0, 0, 1, 1)
-        assert root.ui_type == "FrameLayout"
-        expected = phone.screen().elements
-        assert len(elements) == len(expected)
+        assert (root.ui_type, root.clickable) == ("FrameLayout", False)
+        targets = [node for node in nodes if node.clickable]
+        assert len(targets) == len(phone.touch_boxes) > 0
+        elements = sorted((node for node in nodes if not node.clickable), key=position)
+        expected = sorted(phone.screen().elements, key=position)
         for element, other in zip(elements, expected, strict=True):
             assert element.y == pytest.approx(other.y, abs=1 / phone.height)
             assert element.x == pytest.approx(other.x, abs=1 / phone.width)
@@ -234,10 +321,25 @@ def test_nodes_become_elements_outer_before_inner():
         ("half", ""),
     ]
     assert elements[1] == Element(0.4, 0.25, 0.1, 0.5, "Send", "Button")
+    (_, covered) = parse_elements(tree(node("[0,0][400,900]")), (400, 1000), [(0, 600, 400, 1000)])
+    assert covered == Element(0.6, 0, 0.4, 1, "", OPAQUE_WINDOW)
     half = elements[4]
     assert (half.y, half.x, half.height, half.width) == (0, 0, 0.03, 0.1)
     for screen_size in (None, (900, 400)):  # no screenshot yet, or rotated since: the root is the screen
         assert parse_elements(tree(root), screen_size)[0] == Element(0, 0, 1, 1, "", "")
+
+
+def test_nodes_say_whether_they_are_clickable():
+    def clickable(**attributes: str) -> bool | None:
+        return parse_elements(tree(node("[0,0][9,9]", **attributes)), None)[0].clickable
+
+    assert clickable(clickable="true", long_clickable="false") is True
+    assert clickable(clickable="false", long_clickable="true") is True
+    assert clickable(clickable="false", text="x") is False
+    assert clickable(clickable="false") is None  # a canvas may draw buttons
+    assert clickable(text="x") is None
+    parent = node("[0,0][9,9]", node("[0,0][9,9]", clickable="false"), clickable="false")
+    assert [element.clickable for element in parse_elements(tree(parent), None)] == [False, None]
 
 
 BOMB = (

@@ -9,6 +9,7 @@ from uivlm.episodes.episode import Element, Screen
 LONG_PRESS_MS = 400  # Android's long-press timeout: a longer touch is not a tap
 STATUS_BAR_FRACTION = 0.04  # top fraction of the screen that may change at any time (clock, notifications)
 BAR_FRACTION = 0.06  # top and bottom fraction of the screen that may show bars over a secure window
+OPAQUE_WINDOW = "OPAQUE_WINDOW"  # UI type of an area whose content `elements` cannot list
 MAX_BLACK_LEVEL = 3  # gray levels of 255: a black screen has no brighter pixel
 
 
@@ -32,7 +33,11 @@ class InspectableDevice(Device, Protocol):
         """Return the package (or host) of the foreground app; "" if unknown. Raises DeviceError."""
 
     def elements(self) -> tuple[Element, ...] | None:
-        """Return the elements on the screen now, outer before inner; None if unknown. Raises DeviceError."""
+        """Return the elements on the screen now, outer before inner; None if unknown. Raises DeviceError.
+
+        An element with `clickable` None and without text may draw its own buttons: a canvas. Windows whose
+        content is unknown (a keyboard, another app's window) are elements of the type OPAQUE_WINDOW.
+        """
 
 
 def is_black(screen: Screen) -> bool:

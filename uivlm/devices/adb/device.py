@@ -18,8 +18,9 @@ from uivlm.devices.adb.capture import ScreenCapture
 from uivlm.devices.adb.dumpsys import (
     display_size,
     focused_app_package,
-    focused_window_package,
+    foreground_package,
     resumed_activity_package,
+    windows_above_focus,
 )
 from uivlm.devices.adb.link import Link, open_link
 from uivlm.devices.adb.server import Adb
@@ -104,22 +105,27 @@ class AdbDevice:
             self._last_touch_time = time.monotonic()
 
     def foreground(self) -> str:
-        """Return the package of the foreground app; "" if unknown."""
+        """Return the package of the foreground app; "" if unknown, or if several displays have a focus."""
         dump = ""
         for i in range(TRANSITION_TRIES):
             time.sleep(TRANSITION_INTERVAL_S if i else 0.0)
             dump = self.link.query("dumpsys", "window")
-            if package := focused_window_package(dump):
+            if (package := foreground_package(dump)) is not None:
                 return package
-        return (
-            focused_app_package(dump)
-            or resumed_activity_package(self.link.query("dumpsys", "activity", "activities"))
-            or ""
+        return focused_app_package(dump) or resumed_activity_package(
+            self.link.query("dumpsys", "activity", "activities")
         )
 
     def elements(self) -> tuple[Element, ...] | None:
-        """Return the elements that uiautomator reports; None if the screen never becomes idle for it."""
-        return parse_elements(self.link.query_bytes("uiautomator", "dump", "/dev/tty"), self._screen_size)
+        """Return the elements that uiautomator reports; None if the screen never becomes idle for it.
+
+        It reports the focused window only. The windows above it are opaque.
+        """
+        dump = self.link.query_bytes("uiautomator", "dump", "/dev/tty")
+        windows = windows_above_focus(
+            self.link.query("dumpsys", "window"), self.link.query("dumpsys", "window", "windows")
+        )
+        return None if windows is None else parse_elements(dump, self._screen_size, windows)
 
     def _touch(self, command: str, *points: tuple[int, int], ms: int | None = None) -> None:
         for x, y in points:

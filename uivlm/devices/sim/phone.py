@@ -76,6 +76,11 @@ class SimPhone:
         """Return the box of the touch target with this name; None if it is not on the screen."""
         return next((target.box for target in self.view.targets if target.name == name), None)
 
+    @property
+    def touch_boxes(self) -> tuple[Box, ...]:
+        """What reacts to a touch; later boxes are on top."""
+        return tuple(target.box for target in self.view.targets)
+
     def perform(self, gesture: Gesture) -> None:
         match gesture:
             case Touch(path):

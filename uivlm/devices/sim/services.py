@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from xml.etree import ElementTree
 
 from uivlm.actions.gesture import Gesture
+from uivlm.devices.sim.canvas import Box
 from uivlm.devices.sim.shell_parser import CommandResult, error_result, success_result
 from uivlm.episodes.episode import Element, Screen
 
@@ -50,6 +51,15 @@ class AppLauncher(Protocol):
     def launch(self, app: str) -> None: ...
 
 
+@runtime_checkable
+class TouchDispatcher(Protocol):
+    """A device that says which boxes react to a touch."""
+
+    @property
+    def touch_boxes(self) -> Sequence[Box]:
+        """Later ones are on top."""
+
+
 def _packages(device: SizedDevice) -> dict[str, str]:
     """Return package -> app."""
     return {f"sim.{app.lower()}": app for app in device.apps} if isinstance(device, AppLauncher) else {}
@@ -64,10 +74,13 @@ def dumpsys(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
     width, height, front = device.width, device.height, _foreground_component(device)
     record = f"ActivityRecord{{52 u0 {front} t7}}"
     rotated = int(width > height)
+    windows = f"WINDOW MANAGER WINDOWS (dumpsys window windows)\n{_window(device, front)}"
     match args:
         case ("window",):
             focus = f"  mCurrentFocus=Window{{51 u0 {front}}}\n  mFocusedApp={record}\n"
-            return success_result(f"{focus}  mCurrentRotation=ROTATION_{90 * rotated}")
+            return success_result(f"{windows}{focus}  mCurrentRotation=ROTATION_{90 * rotated}")
+        case ("window", "windows"):
+            return success_result(windows)
         case ("window", "displays"):
             size = f"{width}x{height}"
             return success_result(f"  Display: mDisplayId=0\n    init={size} 420dpi cur={size} app={size}")
@@ -86,33 +99,65 @@ def dumpsys(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
     return error_result(f"Can't find service: {' '.join(args)}", 0)
 
 
+def _window(device: SizedDevice, component: str) -> str:
+    """The lines of Android about the one window of this phone."""
+    package = component.partition("/")[0]
+    return (
+        f"  Window #0 Window{{51 u0 {component}}}:\n"
+        f"    mDisplayId=0\n    mOwnerUid=10051 package={package} appop=NONE\n"
+        "    mAttrs={(0,0)(fillxfill) ty=BASE_APPLICATION\n      fl=LAYOUT_IN_SCREEN SPLIT_TOUCH}\n"
+        "    mHasSurface=true isReadyForDisplay()=true\n"
+        f"    Frames: frame=[0,0][{device.width},{device.height}]\n    isVisible=true\n"
+    )
+
+
 def uiautomator(device: SizedDevice, args: tuple[str, ...]) -> CommandResult:
     if args != ("dump", "/dev/tty"):
         raise ValueError(f"uiautomator {' '.join(args)}: expected 'dump /dev/tty'; this phone has no files")
     width, height = device.width, device.height
     tree = ElementTree.Element("hierarchy", rotation=str(int(width > height)))
-    bounds = f"[0,0][{width},{height}]"
+    bounds = {"bounds": f"[0,0][{width},{height}]"}
     root = ElementTree.SubElement(
-        tree, "node", _node_attributes("android.widget.FrameLayout") | {"bounds": bounds}
+        tree, "node", _node_attributes("android.widget.FrameLayout", clickable=False) | bounds
     )
+    boxes = device.touch_boxes if isinstance(device, TouchDispatcher) else ()
+    targets = [(box, _add_target(root, box, width, height)) for box in boxes]
     for element in device.screen().elements:
-        ElementTree.SubElement(root, "node", _node(element) | {"bounds": _bounds(element, width, height)})
+        y, x = element.y + element.height / 2, element.x + element.width / 2
+        parent = next((node for box, node in reversed(targets) if box.contains(y, x)), root)
+        node = _node(element) | {"bounds": _bounds(element, width, height)}
+        ElementTree.SubElement(parent, "node", node)
     xml = ElementTree.tostring(tree, "unicode")
     return success_result(
         f"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>{xml}UI hierchary dumped to: /dev/tty"
     )
 
 
+def _add_target(root: ElementTree.Element, box: Box, width: int, height: int) -> ElementTree.Element:
+    """A clickable node without text of its own, as the rows and buttons of most apps."""
+    element = Element(box.y, box.x, box.height, box.width)
+    node = _node_attributes("android.view.ViewGroup", clickable=True)
+    return ElementTree.SubElement(root, "node", node | {"bounds": _bounds(element, width, height)})
+
+
 def _node(element: Element) -> dict[str, str]:
     """An icon has a description instead of text, as Android requires of apps."""
     if element.ui_type.startswith("ICON_"):
         name = element.ui_type.removeprefix("ICON_").replace("_", " ").lower()
-        return _node_attributes("android.widget.ImageView", element.text, name)
-    return _node_attributes("android.widget.TextView", element.text)
+        return _node_attributes("android.widget.ImageView", element.text, name, bool(element.clickable))
+    return _node_attributes("android.widget.TextView", element.text, clickable=bool(element.clickable))
 
 
-def _node_attributes(widget_class: str, text: str = "", description: str = "") -> dict[str, str]:
-    return {"class": widget_class, "text": INVALID_XML_CHARS.sub(".", text), "content-desc": description}
+def _node_attributes(
+    widget_class: str, text: str = "", description: str = "", clickable: bool = False
+) -> dict[str, str]:
+    return {
+        "class": widget_class,
+        "text": INVALID_XML_CHARS.sub(".", text),
+        "content-desc": description,
+        "clickable": str(clickable).lower(),
+        "long-clickable": "false",
+    }
 
 
 def _bounds(element: Element, width: int, height: int) -> str:
