@@ -47,17 +47,16 @@ class ReplayedScreens:
         self.position = 0
 
     def screen(self) -> Screen:
-        self.position += 1
-        return Screen(self.pixels[(self.position - 1) % STEPS])  # new: a screen keeps its PNG
+        return Screen(self.pixels[self.position % STEPS])  # new: a screen keeps its PNG
 
     def perform(self, gesture: Gesture) -> None:
-        pass
+        self.position += 1
 
     def foreground(self) -> str:
         return "app.one"
 
     def elements(self) -> tuple[Element, ...]:
-        return ()
+        return (Element(0, 0, 1, 1, "Page", clickable=False),)
 
 
 class TapAgent:

@@ -25,7 +25,7 @@ ALLOWED = {
     "inference": (*DATA, "recipe", "models"),
     "agents": (*DATA, "inference"),
     "rollout": (*DATA, "atomic", "reports", "devices.device", "agents.agent"),
-    "safety": (*DATA, "devices.device", "agents.agent", "rollout"),
+    "safety": (*DATA, "atomic", "devices.device", "agents.agent", "rollout"),
     "serving": (*DATA, "agents.agent"),
     "evaluation": (*DATA, "atomic", "parallel", "reports", "devices", "agents.agent", "rollout"),
     "console": (*DATA, "reports", "devices.device", "agents.agent", "rollout", "safety", "serving.listen"),

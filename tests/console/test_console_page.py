@@ -14,7 +14,8 @@ from uivlm.devices.adb.server import private_server
 from uivlm.devices.sim.phone import SimPhone
 from uivlm.episodes.episode import Element
 from uivlm.reports.draw import caption
-from uivlm.safety.policy import Policy
+from uivlm.safety.always import Exemption
+from uivlm.safety.policy import Policy, read_policy
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,36 @@ def test_a_run_is_watched_and_steered(browser, tmp_path):
         page.until("[...document.querySelectorAll('#steps img')].every(small => small.naturalWidth > 40)")
         page.says("#list", "open the <b>clock</b>")
         page.says("#list", "run · complete · 3 steps")
+
+
+def test_always_allow_here_is_one_click(browser, tmp_path):
+    file = tmp_path / "policy.toml"
+    file.write_text("# mine\n[safety]\nconfirm_apps = []\n")
+    glass = Glass(Element(0.4, 0.1, 0.2, 0.4, "<b>Send"))
+    agent = Scripted(TAP, TAP, SWIPE, DONE)
+    with (
+        at_console(agent, glass, tmp_path / "traces", read_policy(file)) as person,
+        tab(browser, person) as page,
+    ):
+        page.start("g", step_mode=False)
+        page.open_button("always")
+        page.says("#reasons", "the touched element says '<b>Send'")
+        page.says("#always-what", "Always allow here: do not ask for '<b>Send' in com.glass again.")
+        page.click("#always")
+        page.says("#state", "Ended: complete after 4 steps.")
+        assert file.read_text().startswith("# mine\n[safety]\nconfirm_apps = []\n")
+        assert read_policy(file).always == (Exemption("com.glass", label="<b>Send"),)
+
+        agent.reset()
+        page.click("#step_mode")
+        page.click("#start")
+        page.open_button("confirm")  # needs no confirmation but for the step mode
+        assert page.js("document.getElementById('always').ariaDisabled") == "true"
+        assert page.text("#always-what") == ""
+        page.click("#always")  # does nothing
+        page.click("#deny")
+        page.says("#state", "denied")
+    assert len(glass.done) == 3
 
 
 def test_each_gesture_is_drawn(browser, glass, tmp_path):

@@ -8,9 +8,10 @@ from tests.helpers.console_client import DONE, SWIPE, TAP, Glass, Scripted, at_c
 from uivlm.actions.action import Point, Press, Tap, Type
 from uivlm.actions.gesture import PressKey, Touch, TypeText
 from uivlm.console.supervised_run import ConfirmationTiming
-from uivlm.episodes.episode import Element
+from uivlm.episodes.episode import Element, Screen
 from uivlm.rollout.trace_reader import read_trace
-from uivlm.safety.policy import Policy
+from uivlm.safety.always import Exemption
+from uivlm.safety.policy import Policy, read_policy
 
 TAP_DONE, SWIPE_DONE = Touch(((25, 100),), 60), Touch(((50, 160), (50, 40)), 500)
 
@@ -72,6 +73,52 @@ def test_what_commits_is_asked_for_and_told_why(tmp_path):
         assert glass.done == [SWIPE_DONE]
         person.does("confirm", request_id=2)
         assert person.sees("idle").status == "complete"
+
+
+@pytest.mark.parametrize("step_mode", [True, False])
+def test_a_gesture_is_not_performed_on_another_screen(glass, tmp_path, step_mode):
+    """A dialog comes under the drawn gesture, in step mode or while it is shown."""
+    agent = Scripted(TAP, TAP, DONE)
+    with at_console(agent, glass, tmp_path, pace=ConfirmationTiming(60.0, 60.0)) as person:
+        person.does("start", goal="g", step_mode=step_mode)
+        person.sees("preview", "confirming")
+        dialog = glass.screen().pixels.copy()
+        dialog[80:120, 10:60] = 255
+        glass.still = Screen(dialog)
+        person.does("confirm", request_id=1)
+        view = person.until(lambda view: view.pending is not None and view.pending.request_id == 2)
+        assert (glass.done, view.screen) == ([], glass.still)
+        assert agent.histories[1].screen is glass.still
+        assert agent.histories[1].steps == ()
+        person.does("confirm", request_id=2)
+        assert person.sees("idle").status == "complete"
+    assert glass.done == [TAP_DONE], "it was confirmed on the dialog"
+
+
+def test_what_is_always_allowed_is_asked_for_once(tmp_path):
+    file = tmp_path / "policy.toml"
+    file.write_text("[safety]\nconfirm_apps = []\n")
+    glass = Glass(Element(0.4, 0.1, 0.2, 0.4, "Send"))
+    agent = Scripted(TAP, TAP, DONE)
+    with at_console(agent, glass, tmp_path / "traces", read_policy(file)) as person:
+        person.does("start", goal="g", step_mode=False)
+        assert person.asked(1).pending.always == "'Send' in com.glass"
+        person.does("always", request_id=1)
+        assert person.sees("idle").status == "complete"
+        assert (len(glass.done), agent.histories[-1].goal) == (2, "g")
+        assert read_policy(file).always == (Exemption("com.glass", label="Send"),)
+        person.does("start", goal="again", step_mode=False)
+        person.until(lambda view: view.goal == "again" and view.phase == "idle")
+        assert person.view.status == "complete", "nor in this console's next run"
+
+
+def test_what_cannot_be_always_allowed(glass, tmp_path):
+    with at_console(Scripted(TAP), glass, tmp_path) as person:
+        person.does("start", goal="g", step_mode=True)
+        assert person.asked(1).pending.always == ""
+        answer = person.post("always", request_id=1)
+        assert (answer.status_code, "cannot be allowed for good" in answer.text) == (409, True)
+        assert person.view.phase == "confirming"
 
 
 @pytest.mark.parametrize(("black", "ending"), [(False, "denied"), (True, "needs_human")])

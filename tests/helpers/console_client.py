@@ -81,7 +81,8 @@ class Glass:
 
     def elements(self) -> tuple[Element, ...]:
         typed = [gesture.text for gesture in self.done if isinstance(gesture, TypeText)]
-        return (*self.on_it, *(Element(0.1, 0.1, 0.1, 0.8, text) for text in typed))
+        page = Element(0, 0, 1, 1, clickable=False)
+        return (page, *self.on_it, *(Element(0.1, 0.1, 0.1, 0.8, text) for text in typed))
 
 
 class Person:

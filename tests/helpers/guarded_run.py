@@ -18,12 +18,15 @@ from uivlm.safety.supervisor import ConfirmationRequest, NoSupervisor
 
 TAP, DONE = Tap(Point(0.5, 0.5)), Finish("complete")
 FREE = Policy(confirm_apps=(), confirm_labels=())
+PAGE = Element(0, 0, 1, 1, "Page", "FrameLayout", clickable=False)
 
 
 class Phone:
     """Tells what it is told to tell; a gesture may open another app."""
 
-    def __init__(self, apps: Sequence[str] = ("app.one",), elements: Sequence[Element] | None = ()) -> None:
+    def __init__(
+        self, apps: Sequence[str] = ("app.one",), elements: Sequence[Element] | None = (PAGE,)
+    ) -> None:
         self.apps, self.payload = list(apps), None if elements is None else tuple(elements)
         self.gestures: list[Gesture] = []
         self.pixels = np.random.default_rng(3).integers(0, 256, (200, 100, 3), dtype=np.uint8)
@@ -95,4 +98,4 @@ def run(
 
 
 def button(text: str, y: float = 0.45, x: float = 0.3, height: float = 0.1, width: float = 0.4) -> Element:
-    return Element(y, x, height, width, text, "Button")
+    return Element(y, x, height, width, text, "Button", clickable=True)

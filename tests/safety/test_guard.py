@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.helpers.guarded_run import DONE, FREE, TAP, Phone, Says, ScriptedSupervisor, button, run
+from tests.helpers.guarded_run import DONE, FREE, PAGE, TAP, Phone, Says, ScriptedSupervisor, button, run
 from uivlm.actions.action import Point, Press, Swipe, Tap, Type
 from uivlm.actions.gesture import Gesture, Touch
 from uivlm.episodes.episode import Element, Screen, Step
 from uivlm.rollout.trace_writer import TraceWriter
 from uivlm.safety.guard import Guard
-from uivlm.safety.policy import SENSITIVE_LABELS, Policy
+from uivlm.safety.policy import Policy
 from uivlm.safety.secrets import load_secrets
-from uivlm.safety.sensitive import sensitive_labels
 from uivlm.safety.supervisor import ConfirmationRequest, NoSupervisor, TerminalSupervisor
 
 # --- apps ---------------------------------------------------------------------------------------------------
@@ -103,26 +102,16 @@ def test_a_deed_is_asked_for_and_denied_when_nobody_answers(word: str) -> None:
 
 
 def test_what_is_no_deed_is_not_asked_for() -> None:
-    for label in ("Sender settings page of the app that sends", "Recall", "Payload", "Callback", "Alarm", ""):
+    for label in ("Sender settings page of the app that sends", "Recall", "Payload", "Callback", "Alarm"):
         assert run(Phone(elements=[button(label)]), Policy(), Says(TAP, DONE)).status == "complete", label
 
 
 def test_a_label_elsewhere_matters_to_enter_alone() -> None:
-    phone = Phone(elements=[button("Send", y=0.9)])
+    phone = Phone(elements=[PAGE, button("Send", y=0.9)])
     assert run(phone, Policy(), Says(TAP, DONE)).status == "complete"
     outcome = run(phone, Policy(), Says(Press("enter"), DONE))
     assert outcome.status == "denied"
     assert run(phone, Policy(), Says(Press("back"), Type("Send"), DONE)).status == "complete"
-
-
-def test_a_silent_button_says_what_stands_in_it() -> None:
-    silent = [Element(0, 0, 1, 1, "", "Frame"), button(""), Element(0.46, 0.6, 0.05, 0.05, "Delete", "Text")]
-    touch = Touch(((35, 100),), 60)
-    assert sensitive_labels(touch, Phone().screen(), silent, SENSITIVE_LABELS) == ("Delete",)
-    long = Touch(((35, 100), (35, 100)), 800)
-    assert sensitive_labels(long, Phone().screen(), silent, SENSITIVE_LABELS) == ("Delete",), (
-        "a long press, too"
-    )
 
 
 def test_what_cannot_be_told_is_asked_for() -> None:

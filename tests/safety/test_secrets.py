@@ -73,8 +73,8 @@ def test_a_variable_that_is_not_set_is_told_before_the_run(monkeypatch: pytest.M
         load_secrets(SECRETIVE)
 
 
-def test_the_phone_is_inspected_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One UI dump a step, for the screen or for the gesture; another look at the app after an answer."""
+def test_how_often_the_phone_is_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One UI dump a gesture and one a covered screen; once more after an answer or a preview."""
     monkeypatch.setenv("TEST_PIN", PIN)
 
     class Counting(Phone):
@@ -90,19 +90,19 @@ def test_the_phone_is_inspected_once_a_step(monkeypatch: pytest.MonkeyPatch) -> 
             self.num_lookups += 1
             return super().foreground()
 
-    secretive = Policy(secrets={"pin": "TEST_PIN"})
-    for policy, dumps in ((Policy(), 1), (secretive, 2)):  # the last screen is covered, too
+    def inspections(policy: Policy, person: ScriptedSupervisor | None = None) -> tuple[int, int]:
+        """Of one gesture and two screens."""
         phone = Counting()
-        assert run(phone, policy, Says(TAP, DONE)).status == "complete"
-        assert (phone.num_dumps, phone.num_lookups) == (dumps, 2), "before and after the gesture"
-    phone = Counting()
+        assert run(phone, policy, Says(TAP, DONE), person).status == "complete"
+        return phone.num_dumps, phone.num_lookups
+
+    assert inspections(Policy()) == (1, 4), "the app: with each screen, before and after the gesture"
+    assert inspections(Policy(recheck=False, secrets={"pin": "TEST_PIN"})) == (3, 4)
+    assert inspections(Policy(secrets={"pin": "TEST_PIN"})) == (4, 4), "the screen is compared, covered"
     person = ScriptedSupervisor("yes")
-    assert run(phone, Policy(confirm_apps=("app.*",)), Says(TAP, DONE), person).status == "complete"
-    assert (phone.num_dumps, phone.num_lookups) == (1, 3)
+    assert inspections(Policy(confirm_apps=("app.*",)), person) == (2, 5)
     person.previews_gestures = True
-    phone = Counting()
-    assert run(phone, Policy(), Says(TAP, DONE), person).status == "complete"
-    assert phone.num_lookups == 3, "a preview takes time, too"
+    assert inspections(Policy(), person) == (2, 5)
 
 
 def test_a_person_is_asked_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

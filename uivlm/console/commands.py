@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from uivlm.actions.action import Key, Point, Press, Status, Type, dual_point
 from uivlm.actions.schema import STRICT, parse_json
 from uivlm.console.session import Session
+from uivlm.console.supervised_run import ConfirmationAnswer
 
 MAX_GOAL_CHARS, MAX_TEXT_CHARS = 2_000, 10_000
 
@@ -44,9 +45,9 @@ class SetStepMode:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Confirm or deny the pending gesture."""
+    """Confirm or deny the pending gesture; or confirm it and do not ask for its kind here again."""
 
-    type: Literal["confirm", "deny"]
+    type: Literal["confirm", "deny", "always"]
     request_id: int
 
 
@@ -106,6 +107,7 @@ Command = (
     | PerformType
     | PerformPress
 )
+ANSWERS: dict[str, ConfirmationAnswer] = {"confirm": "yes", "deny": "no", "always": "always"}
 COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="type")], config=STRICT)
 
 
@@ -122,7 +124,7 @@ def run_command(session: Session, command: Command) -> None:
         case SetStepMode(on):
             session.set_step_mode(on)
         case Answer(answer, request_id):
-            session.confirm(request_id, "yes" if answer == "confirm" else "no")
+            session.confirm(request_id, ANSWERS[answer])
         case Record(goal):
             session.record(goal)
         case FinishRecording(status):

@@ -23,7 +23,7 @@ const QUIET = ["looking", "thinking", "acting"]; // not announced
 
 let view = null; // the last state
 let screenId = 0; // of the loaded screen
-let drawnId = 0, armedId = 0; // requests: the drawn gesture, and the one that can be confirmed
+let drawn = "", armed = ""; // requests: the drawn gesture, and the one that can be confirmed
 
 // -- display ------------------------------------------------------------------------------------------------------------
 
@@ -51,8 +51,9 @@ function show() {
 
   $("confirm").textContent = help ? "Look again" : "Confirm";
   $("deny").textContent = help ? "End the run" : "Deny";
-  const open = asked && !view.stopping && armedId === pending.request_id && screenId === view.screen?.id;
+  const open = asked && !view.stopping && armed === requestKey(pending) && screenId === view.screen?.id;
   able("confirm", open);
+  able("always", open && pending.always);
   able("deny", asked && !view.stopping);
   able("take_over", agentHas() && !view.takeover_requested && !view.stopping);
   able("hand_back", phase === "human_control" && !view.stopping);
@@ -97,6 +98,7 @@ function showPending(pending) {
   const type = pending.action_type_confidence === null ? "" : ` (action type ${pending.action_type_confidence.toFixed(2)})`;
   const confidence = pending.confidence === null ? "" : ` · confidence ${pending.confidence.toFixed(2)}${type}`;
   setText($("model-output"), pending.text ? `Model output: ${pending.text}${confidence}` : "");
+  setText($("always-what"), pending.always && `Always allow here: do not ask for ${pending.always} again.`);
   const reasons = pending.reasons.map(reason => `Confirmation needed: ${reason}.`);
   if (JSON.stringify([...$("reasons").children].map(item => item.textContent)) === JSON.stringify(reasons)) return;
   const items = reasons.map(reason => Object.assign(document.createElement("li"), { textContent: reason }));
@@ -126,13 +128,18 @@ async function showScreen() {
   }
   if (view.screen?.id !== screenId || !$("pad").hidden) return; // the pad draws the person's gesture
   draw(OVERLAY, view.pending?.gesture ?? null, screen);
-  if (view.pending && drawnId !== view.pending.request_id) arm(view.pending.request_id);
+  if (view.pending && drawn !== requestKey(view.pending)) arm(requestKey(view.pending));
 }
 
-function arm(requestId) {
-  drawnId = requestId;
+/** Each run numbers its requests from 1. */
+function requestKey(pending) {
+  return `${view.trace}/${pending.request_id}`;
+}
+
+function arm(key) {
+  drawn = key;
   setTimeout(() => {
-    armedId = requestId;
+    armed = key;
     show();
   }, ARMED_MS);
 }
@@ -194,7 +201,7 @@ onPress("dismiss", () => {
 });
 onPress("record", () => $("begin").reportValidity() && post("record", { goal: $("goal").value }));
 $("step_mode").addEventListener("change", () => view?.phase !== "idle" && post("set_step_mode", { on: $("step_mode").checked }));
-for (const id of ["confirm", "deny"]) onPress(id, () => post(id, { request_id: view.pending.request_id }));
+for (const id of ["confirm", "deny", "always"]) onPress(id, () => post(id, { request_id: view.pending.request_id }));
 for (const id of ["take_over", "hand_back", "stop", "refresh"]) onPress(id, () => post(id));
 for (const id of ["back", "home", "enter"]) onPress(id, () => post("press", { screen_id: screenId, key: id }));
 for (const id of ["complete", "impossible"]) onPress(id, () => post("finish", { status: id }));

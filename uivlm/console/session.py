@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Literal
 
 from uivlm.actions.action import Action, Status
 from uivlm.actions.gesture import to_gesture
 from uivlm.agents.agent import Agent
 from uivlm.console.recording import Recording
 from uivlm.console.state import ConsoleState, Phase, StateStore
-from uivlm.console.supervised_run import ConfirmationTiming, InvalidStateError, SupervisedRun
+from uivlm.console.supervised_run import (
+    ConfirmationAnswer,
+    ConfirmationTiming,
+    InvalidStateError,
+    SupervisedRun,
+)
 from uivlm.devices.device import Device, DeviceError
 from uivlm.episodes.episode import Step
 from uivlm.rollout.loop import run_episode
@@ -75,7 +79,7 @@ class Session:
             )
             self._thread.start()
 
-    def confirm(self, request_id: int, answer: Literal["yes", "no"]) -> None:
+    def confirm(self, request_id: int, answer: ConfirmationAnswer) -> None:
         """Perform the pending gesture, or end the run, if it still is the one of this request."""
         with self.store.changed:
             self._current_run().confirm(request_id, answer)
@@ -103,8 +107,8 @@ class Session:
     def _run_agent(self, goal: str, run: SupervisedRun, trace: TraceWriter) -> None:
         """In the run's thread."""
         observers = (MaskSecrets(trace, self.secrets), MaskSecrets(run, self.secrets))
+        guard = Guard(self.device, self.policy, self.secrets, run)
         try:
-            guard = Guard(self.device, self.policy, self.secrets, run)
             outcome = run_episode(self.agent, guard, goal, self.policy.max_steps, observers)
             status, message = str(outcome.status), outcome.message
         except Exception as error:  # of the agent, the phone's driver or the disk: the console survives it
@@ -112,6 +116,7 @@ class Session:
             status, message = "crashed", f"{type(error).__name__}: {error}"
         with self._device_lock, self.store.changed:  # the person's last gesture has ended, too
             self._current = None
+            self.policy = guard.policy  # with what the person has allowed for good
             self.store.update(
                 phase="idle", status=status, message=self.secrets.mask(message), pending=None,
                 stopping=False, takeover_requested=False,

@@ -34,6 +34,7 @@ class PendingAction:
     action_type_confidence: float | None
     gesture: Gesture | None
     reasons: tuple[str, ...]  # why a person must confirm
+    always: str = ""  # what can be allowed for good; empty: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def state_to_json(state: ConsoleState) -> str:
             "request_id": pending.request_id,
             "text": pending.text,
             "reasons": pending.reasons,
+            "always": pending.always,
         }
     return json.dumps(payload)
 

@@ -16,6 +16,8 @@ from uivlm.episodes.episode import Screen, Step
 from uivlm.rollout.loop import EndStatus, RunStopped
 from uivlm.safety.supervisor import ConfirmationRequest, SupervisorAnswer
 
+ConfirmationAnswer = Literal["yes", "no", "always"]
+
 
 class InvalidStateError(ValueError):
     """The page requests what is impossible in the current state; the message gives the reason."""
@@ -33,7 +35,7 @@ class SupervisedRun:
     def __init__(self, store: StateStore, timing: ConfirmationTiming) -> None:
         self.store, self.timing = store, timing
         self._stop_requested = self._takeover_requested = False
-        self._answer: Literal["yes", "no"] | None = None
+        self._answer: ConfirmationAnswer | None = None
         self._num_requests = 0
         self._human_steps: list[Step] = []  # since the person took over
         self._num_unreported = 0  # of these, events that the loop has not yet reported
@@ -41,7 +43,7 @@ class SupervisedRun:
 
     # -- requests of the page --------------------------------------------------------------------------------
 
-    def confirm(self, request_id: int, answer: Literal["yes", "no"]) -> None:
+    def confirm(self, request_id: int, answer: ConfirmationAnswer) -> None:
         """Answer the pending gesture, if it still is the one of this request."""
         with self.store.changed:
             state = self.store.state
@@ -51,6 +53,8 @@ class SupervisedRun:
                 or state.phase not in ("preview", "confirming")
             ):
                 raise InvalidStateError("that gesture is no longer pending: look at the next one")
+            if answer == "always" and not state.pending.always:
+                raise InvalidStateError("this gesture cannot be allowed for good: confirm it")
             self._answer = answer
             self.store.changed.notify_all()
 
@@ -88,7 +92,7 @@ class SupervisedRun:
             self._num_requests, self._answer = self._num_requests + 1, None
             self.store.update_screen(request.screen, pending=self._pending_action(request))
             answer = self._wait_for_answer(request)
-            if answer == "yes":
+            if answer in ("yes", "always"):
                 self.store.update(phase="acting" if request.gesture else "looking")
             if answer != "mine":
                 return answer
@@ -100,7 +104,7 @@ class SupervisedRun:
             self._num_unreported = len(self._human_steps)
             return tuple(self._human_steps)
 
-    def _wait_for_answer(self, request: ConfirmationRequest) -> Literal["yes", "no", "stop", "mine"]:
+    def _wait_for_answer(self, request: ConfirmationRequest) -> SupervisorAnswer | Literal["mine"]:
         """The person's answer.
 
         Silence confirms a gesture that needs no confirmation, and denies any other.
@@ -138,6 +142,7 @@ class SupervisedRun:
             action_type_confidence=decision.action_type_confidence,
             gesture=gesture,
             reasons=request.reasons,
+            always=request.describe_exemptions(),
         )
 
     # -- RunObserver -----------------------------------------------------------------------------------------

@@ -3,26 +3,33 @@
 No gesture passes that the policy does not allow, and none after a stop.
 """
 
-import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from uivlm.actions.decision import Decision
-from uivlm.actions.gesture import Gesture, Touch, TypeText
-from uivlm.devices.device import BAR_FRACTION, Device, InspectableDevice, is_black
-from uivlm.episodes.episode import Element, Screen
+from uivlm.actions.gesture import Gesture, Touch
+from uivlm.devices.device import Device, InspectableDevice, is_black
+from uivlm.episodes.episode import Screen
 from uivlm.rollout.loop import HumanTookOver, RunStopped
-from uivlm.safety.policy import Policy
+from uivlm.safety.policy import Policy, allow_always
+from uivlm.safety.reasons import Reason, confidence_reasons, gesture_reasons
 from uivlm.safety.redaction import RedactingDevice, RedactionError, mask_decision
+from uivlm.safety.screen_change import has_changed, has_changed_under
 from uivlm.safety.secrets import SecretError, Secrets, mask_secrets
-from uivlm.safety.sensitive import sensitive_labels
 from uivlm.safety.supervisor import ConfirmationRequest, Supervisor
+from uivlm.safety.touched import Touched, depends_on_elements, touched
 
 GESTURE_GRID = 20  # cells across a screen; gestures in the same cells are the same
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a gesture would meet: the app in front, and what it presses (None: the phone cannot tell)."""
+
+    app: str
+    touched: Touched | None
 
 
 class Guard:
@@ -41,8 +48,9 @@ class Guard:
         self.redacting_device = RedactingDevice(device, secrets)
         self._clock, self._start_time = clock, clock()
         self._screen: Screen | None = None  # the last one that was returned
-        self._elements: tuple[Element, ...] | None = None  # on it, if redaction needed them
-        self._gesture_counts: Counter[tuple[str, str]] = Counter()
+        self._app = ""  # in front of it; "" if unknown or not needed
+        self._performed: list[tuple[str, Screen]] = []  # gestures, and the screens they were performed on
+        self._num_changes = 0  # in a row: the screen changed between decision and gesture
 
     def screen(self) -> Screen:
         """The screen, with secrets covered. A black screen needs a person."""
@@ -50,7 +58,7 @@ class Guard:
         while is_black(screen := self._capture()):
             self._ask_for_help(screen, "the screen is black: a secure page, or the phone is asleep")
             self._check_stop_conditions()
-        self._screen = screen
+        self._screen, self._app = screen, self._foreground()
         return screen
 
     def perform(self, gesture: Gesture) -> None:
@@ -68,33 +76,73 @@ class Guard:
     def _perform(self, gesture: Gesture, decision: Decision | None) -> None:
         assert self._screen is not None, "a gesture needs a screen"
         self._check_stop_conditions()
-        screen, screen_key = self._screen, _screen_key(self._screen)
-        state = (screen_key, _gesture_key(gesture, screen))
-        if self._gesture_counts[state] >= self.policy.max_repeats:
-            raise RunStopped("stuck", f"the same gesture was repeated {self._gesture_counts[state]} times")
+        screen, key = self._screen, _gesture_key(gesture, self._screen)
+        self._check_repeats(key, screen)
+        look = self._look(gesture, screen)
+        if look.app != self._app or (self.policy.recheck and self._has_changed(gesture, screen, look)):
+            self._decide_again()
         reasons = (
-            *self.policy.confirmation_reasons(self._check_app("before")),
-            *self._confidence_reasons(decision),
-            *self._sensitive_reasons(screen, gesture),
+            *gesture_reasons(self.policy, self.secrets, look.app, gesture, look.touched),
+            *confidence_reasons(self.policy, decision),
+            *self._restless_reasons(),
         )
         self._ask_supervisor(screen, decision, gesture, reasons)
         self._check_stop_conditions()
-        if reasons or self.supervisor.previews_gestures:  # a person's answer takes time
-            self._check_app("before")
-        if reasons and _screen_key(self._capture()) != screen_key:
-            raise HumanTookOver  # the confirmed screen is gone: the agent takes a new one
-        self._gesture_counts[state] += 1
+        if reasons or self.supervisor.previews_gestures:  # which takes time
+            again = self._look(gesture, screen)
+            if again != look or self._has_changed(gesture, screen, look):
+                self._decide_again()
+        self._num_changes = 0
+        self._performed.append((key, screen))
         try:
             self.redacting_device.perform(gesture)
         except SecretError as error:
             raise RunStopped("denied", str(error)) from None
 
+    def _look(self, gesture: Gesture, screen: Screen) -> Look:
+        """Raises RunStopped if the policy denies the app."""
+        pressed: Touched | None = Touched()
+        if (
+            self.policy.confirm_labels
+            and self.inspectable_device is not None
+            and depends_on_elements(gesture)
+        ):
+            elements = self.inspectable_device.elements()
+            pressed = None if elements is None else touched(gesture, screen, elements)
+        return Look(self._check_app("before"), pressed)
+
+    def _has_changed(self, gesture: Gesture, screen: Screen, look: Look) -> bool:
+        """Where the gesture depends on it. A screen that always moves was left to a person."""
+        if self._num_changes >= self.policy.max_repeats:
+            return False
+        elements = look.touched.elements if look.touched else ()
+        return has_changed_under(gesture, screen, self._capture(), elements)
+
+    def _decide_again(self) -> None:
+        """The gesture is not performed: the agent gets the screen as it is now."""
+        self._num_changes += 1
+        raise HumanTookOver
+
+    def _restless_reasons(self) -> tuple[Reason, ...]:
+        if self._num_changes < self.policy.max_repeats:
+            return ()
+        return (
+            Reason(
+                f"the screen changed {self._num_changes} times in a row between decision and gesture, "
+                "so it is not compared again"
+            ),
+        )
+
+    def _check_repeats(self, key: str, screen: Screen) -> None:
+        count = sum(key == other and not has_changed(seen, screen) for other, seen in self._performed)
+        if count >= self.policy.max_repeats:
+            raise RunStopped("stuck", f"the same gesture was repeated {count} times")
+
     def _capture(self) -> Screen:
         try:
-            screen, self._elements = self.redacting_device.capture()
+            return self.redacting_device.screen()
         except RedactionError as error:
             raise RunStopped("needs_human", str(error)) from None
-        return screen
 
     def _check_stop_conditions(self) -> None:
         """Raises RunStopped if the run must end now."""
@@ -107,55 +155,49 @@ class Guard:
                 "timeout", f"not finished after {self.policy.max_seconds:g} seconds, the policy's maximum"
             )
 
+    def _foreground(self) -> str:
+        needed = self.policy.needs_app or self.policy.recheck
+        return self.inspectable_device.foreground() if needed and self.inspectable_device else ""
+
     def _check_app(self, when: str) -> str:
         """The foreground app, before or after a gesture. Raises RunStopped if the policy denies it."""
-        if not self.policy.needs_app or self.inspectable_device is None:
-            return ""
-        app = self.inspectable_device.foreground()
-        if reason := self.policy.app_denied(app):
+        app = self._foreground()
+        if self.inspectable_device and (reason := self.policy.app_denied(app)):
             raise RunStopped("denied", f"{when} the gesture, {reason}")
         return app
 
-    def _confidence_reasons(self, decision: Decision | None) -> tuple[str, ...]:
-        if decision is None:
-            return ()
-        confidence = decision.action_type_confidence
-        confidence = decision.confidence if confidence is None else confidence
-        if confidence is None or confidence >= self.policy.min_confidence:
-            return ()
-        return (f"the confidence is {confidence:.2f}, below {self.policy.min_confidence:.2f}",)
-
-    def _sensitive_reasons(self, screen: Screen, gesture: Gesture) -> tuple[str, ...]:
-        """One UI dump a step: the one that covered the screen, if there is one."""
-        if not self.policy.confirm_labels or self.inspectable_device is None or isinstance(gesture, TypeText):
-            return ()
-        elements = self._elements
-        if elements is None:
-            elements = self.inspectable_device.elements()
-        if elements is None:
-            return ("the touched element is unknown",)
-        labels = sensitive_labels(gesture, screen, elements, self.policy.confirm_labels)
-        return tuple(f"the touched element says {self.secrets.mask(label)!r}" for label in labels)
-
     def _ask_supervisor(
-        self, screen: Screen, decision: Decision | None, gesture: Gesture, reasons: tuple[str, ...]
+        self, screen: Screen, decision: Decision | None, gesture: Gesture, reasons: tuple[Reason, ...]
     ) -> None:
         masked = None if decision is None else mask_decision(decision, self.secrets)
-        request = ConfirmationRequest(screen, masked, mask_secrets(gesture, self.secrets), reasons)
+        texts = tuple(reason.text for reason in reasons)
+        exemptions = tuple(reason.exemption for reason in reasons if reason.exemption is not None)
+        offered = exemptions if self.policy.file and len(exemptions) == len(reasons) else ()
+        request = ConfirmationRequest(
+            screen, masked, mask_secrets(gesture, self.secrets), texts, tuple(dict.fromkeys(offered))
+        )
         match self.supervisor.answer(request):
             case "yes":
                 return
+            case "always":
+                self._allow_always(request)
             case "no":
-                raise RunStopped("denied", f"not confirmed: {'; '.join(reasons) or 'by a person'}")
+                raise RunStopped("denied", f"not confirmed: {'; '.join(texts) or 'by a person'}")
             case "stop":
                 raise RunStopped("stopped", "stopped by a person")
             case steps:
                 raise HumanTookOver(steps)
 
+    def _allow_always(self, request: ConfirmationRequest) -> None:
+        try:
+            self.policy = allow_always(self.policy, request.exemptions)
+        except (OSError, ValueError) as error:
+            raise RunStopped("needs_human", f"the policy file cannot keep the exception: {error}") from None
+
     def _ask_for_help(self, screen: Screen, reason: str) -> None:
         """Returns if the person answers `yes`: take another screen."""
         match self.supervisor.answer(ConfirmationRequest(screen, None, None, (reason,))):
-            case "yes":
+            case "yes" | "always":
                 return
             case "stop":
                 raise RunStopped("stopped", "stopped by a person")
@@ -175,15 +217,6 @@ def inspectable_device(device: Device, policy: Policy) -> InspectableDevice | No
             "remove the policy's rules on apps, labels and secrets"
         )
     return None
-
-
-def _screen_key(screen: Screen) -> str:
-    """A coarse digest without the bars: a caret or a clock does not change it."""
-    height = screen.pixels.shape[0]
-    coarse = screen.pixels[int(BAR_FRACTION * height) :: 8, ::8] >> 5
-    return hashlib.sha256(
-        np.ascontiguousarray(coarse).tobytes() + str(screen.pixels.shape).encode()
-    ).hexdigest()
 
 
 def _gesture_key(gesture: Gesture, screen: Screen) -> str:

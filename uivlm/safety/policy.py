@@ -8,6 +8,10 @@ max_seconds = 300
 
 [secrets]
 pin = "BANK_PIN"    # {secret:pin} in goals and typed text is replaced by the variable BANK_PIN
+
+[[always]]          # what a person allowed for good, see always.py
+app = "com.whatsapp"
+label = "Send"
 """
 
 import math
@@ -16,24 +20,17 @@ import tomllib
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, with_config
 
 from uivlm.actions.schema import STRICT, from_json
+from uivlm.safety.always import Exemption, append_exemptions
+from uivlm.safety.apps import SENSITIVE_APPS
 
 PACKAGE_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*\*?|\*")  # Android's names, hosts of web pages; * at the end
 SECRET_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
 
-# Apps in which a wrong tap does the most harm: they install, grant permissions, or change settings.
-SENSITIVE_APPS = (
-    "com.android.settings",
-    "com.android.packageinstaller",
-    "com.google.android.packageinstaller",
-    "com.android.permissioncontroller",
-    "com.google.android.permissioncontroller",
-    "com.android.vending",
-)
 # Words on buttons whose effect cannot be undone.
 SENSITIVE_LABELS = (
     "pay", "buy", "order", "checkout", "check out", "purchase", "subscribe", "donate", "transfer",
@@ -53,6 +50,9 @@ class Policy:
     deny_apps: tuple[str, ...] = ()  # packages it must not use
     confirm_apps: tuple[str, ...] = SENSITIVE_APPS  # packages in which a person confirms each gesture
     confirm_labels: tuple[str, ...] = SENSITIVE_LABELS  # words on the touched element that need confirmation
+    profile: Literal["default", "strict"] = "default"  # strict: each gesture but scrolling and back
+    unknown: Literal["ask", "allow"] = "ask"  # a touch whose element is unknown: a canvas, a keyboard
+    recheck: bool = True  # look again right before each gesture
     min_confidence: float = 0.0  # [0, 1]; below it (of the action type, if known) a person confirms
     max_steps: int = 50
     max_seconds: float = 900.0
@@ -60,6 +60,8 @@ class Policy:
     stop_file: str = ""  # path; the run ends when this file appears
     redact: tuple[str, ...] = ()  # regular expressions; neither model nor trace sees what they match
     secrets: dict[str, str] = field(default_factory=dict)  # name -> environment variable
+    always: tuple[Exemption, ...] = ()  # what a person allowed for good
+    file: Path | None = field(default=None, compare=False)  # the policy's file, which keeps `always`
 
     def __post_init__(self) -> None:
         for name in ("allow_apps", "deny_apps", "confirm_apps"):
@@ -107,7 +109,16 @@ class Policy:
         return (f"each gesture in {app} needs confirmation",) if _matches(app, self.confirm_apps) else ()
 
 
-PERMISSIVE_POLICY = Policy(confirm_apps=(), confirm_labels=())  # for a simulated phone: nothing can be lost
+# For a simulated phone: nothing can be lost.
+PERMISSIVE_POLICY = Policy(confirm_apps=(), confirm_labels=(), unknown="allow", recheck=False)
+OTHER_SECTIONS = ("secrets", "always", "file")  # fields of Policy that are not settings of [safety]
+
+
+def allow_always(policy: Policy, exemptions: tuple[Exemption, ...]) -> Policy:
+    """The policy with these exemptions, which are appended to its file. Raises ValueError, OSError."""
+    assert policy.file is not None, "a policy without a file offers no exemptions"
+    append_exemptions(policy.file, exemptions)
+    return replace(policy, always=(*policy.always, *exemptions))
 
 
 def read_policy(path: Path) -> Policy:
@@ -117,21 +128,21 @@ def read_policy(path: Path) -> Policy:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from None
     try:
-        return _parse(sections)
+        return replace(_parse(sections), file=path)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def _parse(sections: dict[str, Any]) -> Policy:
     for name, section in sections.items():
-        if name not in ("safety", "secrets"):
-            raise ValueError(f"section {name!r} is unknown; expected [safety] and [secrets]")
-        if not isinstance(section, dict):
+        if name not in ("safety", "secrets", "always"):
+            raise ValueError(f"section {name!r} is unknown; expected [safety], [secrets] and [[always]]")
+        if name != "always" and not isinstance(section, dict):
             raise ValueError(
                 f"{name}: got {section!r}; expected a section [{name}] with its settings below it"
             )
     safety = sections.get("safety", {})
-    known = [setting.name for setting in fields(Policy) if setting.name != "secrets"]
+    known = [setting.name for setting in fields(Policy) if setting.name not in OTHER_SECTIONS]
     for name in safety:
         if name in RENAMED:
             raise ValueError(f"safety.{name} was renamed in uivlm 0.2: write {RENAMED[name]}")
@@ -139,7 +150,8 @@ def _parse(sections: dict[str, Any]) -> Policy:
             raise ValueError(f"safety.{name} is unknown; expected one of {', '.join(known)}")
     policy = from_json(TypeAdapter(Policy), safety, "safety")
     secrets = from_json(TypeAdapter(dict[str, str]), sections.get("secrets", {}), "secrets")
-    return replace(policy, secrets=secrets)
+    always = from_json(TypeAdapter(tuple[Exemption, ...]), sections.get("always", []), "always")
+    return replace(policy, secrets=secrets, always=always)
 
 
 def _matches(app: str, packages: tuple[str, ...]) -> bool:

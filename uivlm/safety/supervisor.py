@@ -10,8 +10,9 @@ from rich.text import Text
 from uivlm.actions.decision import Decision
 from uivlm.actions.gesture import Gesture
 from uivlm.episodes.episode import Screen, Step
+from uivlm.safety.always import Exemption
 
-SupervisorAnswer = Literal["yes", "no", "stop"]
+SupervisorAnswer = Literal["yes", "no", "stop", "always"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,10 @@ class ConfirmationRequest:
     decision: Decision | None
     gesture: Gesture | None
     reasons: tuple[str, ...]  # why a person must confirm; empty: no confirmation is needed
+    exemptions: tuple[Exemption, ...] = ()  # what "always" would keep in the policy file; empty: not offered
+
+    def describe_exemptions(self) -> str:
+        return " and ".join(map(str, self.exemptions))
 
 
 class Supervisor(Protocol):
@@ -30,7 +35,10 @@ class Supervisor(Protocol):
         """Every gesture waits, even one that needs no confirmation."""
 
     def answer(self, request: ConfirmationRequest) -> SupervisorAnswer | tuple[Step, ...]:
-        """Perform the gesture, deny it, stop the run; or the steps that the person performed instead."""
+        """Perform the gesture, deny it, stop the run; or the steps that the person performed instead.
+
+        "always" performs it and is not asked for again; only if the request has exemptions.
+        """
 
     def stop_requested(self) -> bool:
         """The person wants the run to end."""
@@ -61,16 +69,21 @@ class TerminalSupervisor:
             return "yes"
         title = "needs help" if request.decision is None else request.decision.text
         self.console.print(Text(f"next: {title}\n  " + "\n  ".join(request.reasons)))
+        choices: dict[str, SupervisorAnswer | tuple[Step, ...]]
+        choices = {"yes": "yes", "no": "no", "mine": (), "stop": "stop"}
+        if request.exemptions:
+            choices["always"] = "always"
+            self.console.print(Text(f"  always: do not ask for {request.describe_exemptions()} again"))
         try:
             choice = Prompt.ask(
                 "perform it? (yes, no, mine: I did it on the phone, stop)",
                 console=self.console,
-                choices=["yes", "no", "mine", "stop"],
+                choices=list(choices),
                 default="no",
             )
         except EOFError:
             return "no"
-        return () if choice == "mine" else "yes" if choice == "yes" else "stop" if choice == "stop" else "no"
+        return choices[choice]
 
     def stop_requested(self) -> bool:
         return False
