@@ -97,6 +97,7 @@ def test_problems_of_a_phone(adb, monkeypatch, faults, check, severity, detail):
         (("window", "policy"), " mShowingLockscreen=true mShowing=x", "lock", "wrong", "unlock"),
         (("window", "policy"), "?", "lock", "hint", ""),
         (("window", "displays"), "?", "size", "hint", "lock the rotation"),
+        (("window", "windows"), "?", "elements", "hint", "whose screen is still"),
     ],
 )
 def test_findings_from_dumpsys(adb, monkeypatch, args, output, check, severity, fix):

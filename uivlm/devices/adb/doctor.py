@@ -255,6 +255,14 @@ def _check_foreground(device: AdbDevice) -> CheckResult:
     return "ok", package, ""
 
 
+def _check_elements(device: AdbDevice) -> CheckResult:
+    elements = device.elements()
+    if elements is None:
+        detail = "the touched elements are unknown, so each touch needs confirmation"
+        return "hint", detail, "open an app whose screen is still, and run doctor again"
+    return "ok", f"{len(elements)} on this screen", ""
+
+
 CHECKS: dict[str, Callable[[AdbDevice], CheckResult]] = {
     "Android": _check_android,
     "display": _check_awake,
@@ -266,4 +274,5 @@ CHECKS: dict[str, Callable[[AdbDevice], CheckResult]] = {
     "animations": _check_animations,
     "keyboard": _check_keyboard,
     "foreground app": _check_foreground,
+    "elements": _check_elements,
 }
