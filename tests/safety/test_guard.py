@@ -70,6 +70,20 @@ def test_each_gesture_in_a_grave_app_is_asked_for() -> None:
     assert run(Phone(["com.android.settings"]), Policy(), Says(swipe, DONE)).status == "denied"
 
 
+@pytest.mark.parametrize(
+    "app",
+    [
+        "com.android.systemui", "com.google.android.gms", "com.android.phone", "com.android.mms",
+        "com.sec.android.app.samsungapps", "com.samsung.android.spay", "com.miui.packageinstaller",
+        "com.lbe.security.miui", "com.huawei.appmarket", "com.hihonor.appmarket", "com.oplus.appdetail",
+        "com.heytap.market", "com.bbk.appstore", "com.vivo.permissionmanager", "com.android.stk2",
+    ],
+)  # fmt: skip
+def test_sensitive_apps_of_the_large_makers_need_a_person(app: str) -> None:
+    outcome = run(Phone([app]), Policy(), Says(TAP, DONE))
+    assert (outcome.status, app in outcome.message) == ("denied", True)
+
+
 def test_a_phone_that_tells_nothing_cannot_keep_rules() -> None:
     class Mute:
         def screen(self) -> Screen:

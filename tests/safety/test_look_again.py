@@ -10,6 +10,7 @@ from tests.helpers.guarded_run import DONE, FREE, PAGE, TAP, Phone, Says, Script
 from uivlm.actions.action import Action, Point, Press, Swipe, Type
 from uivlm.actions.decision import Decision
 from uivlm.actions.gesture import Gesture, PressKey, Touch, TypeText
+from uivlm.devices.device import OPAQUE_WINDOW
 from uivlm.episodes.episode import Element, History, Screen
 from uivlm.safety.policy import PERMISSIVE_POLICY, Policy
 from uivlm.safety.screen_change import has_changed, has_changed_under
@@ -60,6 +61,17 @@ def test_reasons_are_those_of_the_new_screen() -> None:
     assert len(phone.gestures) == 1
 
 
+def test_a_transparent_window_that_comes_meanwhile() -> None:
+    phone = Phone(elements=[PAGE, button("Send")])
+
+    def cover() -> None:
+        phone.payload = (PAGE, button("Send"), Element(0, 0, 1, 1, "", OPAQUE_WINDOW))
+
+    person, agent = Person(cover, previews=False), Says(TAP, DONE)
+    assert run(phone, Policy(), agent, person).status == "complete"
+    assert (phone.gestures, len(agent.histories)) == ([], 2)
+
+
 class Slow(Says):
     """Something happens while the agent thinks."""
 
@@ -104,6 +116,9 @@ def test_another_app_in_front_is_another_screen() -> None:
     for action in (TAP, Type("x"), Press("enter"), Press("back")):
         phone.apps[0] = "app.one"
         assert run(phone, Policy(), Slow(switch, action, DONE)).status == "complete"
+        phone.apps[0] = "app.one"
+        person = Person(switch, previews=True)
+        assert run(phone, PERMISSIVE_POLICY, Says(action, DONE), person).status == "complete"
         assert phone.gestures == []
 
 

@@ -48,7 +48,7 @@ class Guard:
         self.redacting_device = RedactingDevice(device, secrets)
         self._clock, self._start_time = clock, clock()
         self._screen: Screen | None = None  # the last one that was returned
-        self._app = ""  # in front of it; "" if unknown or not needed
+        self._app = ""  # in front of it; "" if unknown
         self._performed: list[tuple[str, Screen]] = []  # gestures, and the screens they were performed on
         self._num_changes = 0  # in a row: the screen changed between decision and gesture
 
@@ -156,8 +156,7 @@ class Guard:
             )
 
     def _foreground(self) -> str:
-        needed = self.policy.needs_app or self.policy.recheck
-        return self.inspectable_device.foreground() if needed and self.inspectable_device else ""
+        return self.inspectable_device.foreground() if self.inspectable_device else ""
 
     def _check_app(self, when: str) -> str:
         """The foreground app, before or after a gesture. Raises RunStopped if the policy denies it."""
