@@ -17,7 +17,7 @@ from uivlm.episodes.episode import Element, Screen
 
 MAX_LEVELS = 4  # of 255: screenshots have no noise, and faint text differs by 10 levels
 MAX_CARET_FRACTION = 0.01  # of the width
-COARSE_STRIDE = 16  # rows
+COARSE_STRIDE = 64  # rows
 NEIGHBORHOOD_FRACTION = 0.1  # of the width, to each side of the finger
 
 
@@ -69,5 +69,6 @@ def _changed_width(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
     if np.array_equal(before, after):
         return 0
     difference = np.maximum(before, after) - np.minimum(before, after)
-    columns = np.flatnonzero((difference > MAX_LEVELS).any(axis=(0, 2)))
+    changed = (difference > MAX_LEVELS).any(axis=0)
+    columns = np.flatnonzero(np.any(changed, axis=1))
     return int(columns[-1] - columns[0] + 1) if len(columns) else 0
