@@ -176,7 +176,7 @@ def test_faint_text_is_another_screen(shade: int, ground: int) -> None:
     assert not has_changed(ten, ten)
 
 
-def test_faint_text_is_no_repetition() -> None:
+def test_faint_text_is_not_a_repetition() -> None:
     """Three taps of plus, and the number in faint ink grows."""
 
     class Counter(Phone):
@@ -186,7 +186,7 @@ def test_faint_text_is_no_repetition() -> None:
     assert run(Counter(), FREE, Says(TAP), max_steps=6).status == "max_steps"
 
 
-def test_a_caret_and_a_clock_are_no_difference() -> None:
+def test_a_caret_or_a_clock_is_not_a_difference() -> None:
     empty, caret = drawn(), drawn((580, 270, 620, 275), shade=0)
     clock = drawn((10, 20, 40, 120), shade=0)
     for other in (caret, clock):

@@ -71,7 +71,7 @@ HARMLESS: dict[str, tuple[list[Element], Action]] = {
     "a caption on a canvas": ([at(0, 0, 1, 1, "", None), text("Zoom")], TAP),
     "a scroll between two buttons": ([at(0.4, 0, 0.2, 1, "Pay")], SCROLL),
     "a scroll on a canvas": ([at(0, 0, 1, 1, "", None)], SCROLL),
-    "a long text that is no button": ([text("please send me the report by Monday morning")], TAP),
+    "a long text that is not a button": ([text("please send me the report by Monday morning")], TAP),
     "ordinary text": ([button("Send", y=0.8)], Type("send it")),
     "back": ([button("Send", y=0.8)], Press("back")),
 }
