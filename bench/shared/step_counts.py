@@ -103,13 +103,16 @@ def count_step(step: Callable[[], Any]) -> Counter[str]:
 
 
 def count_steps() -> Table:
-    """Two sentences in one forward pass, padded and packed, of small models with two layers."""
+    """Two sentences in one forward pass, padded and packed, of small models with two layers.
+
+    Bytes of pixels: what the workers hand over and a GPU receives, of all screens of the batch.
+    """
     sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests write small models
     from tests.helpers.every_kind import recipe_of, write_every_kind
     from tests.helpers.packed_rows import batched, rows_of
 
     table = Table(title="forward and backward of two sentences")
-    for head in ("model", "rows", "operations", "attention calls", "host reads"):
+    for head in ("model", "rows", "operations", "attention calls", "host reads", "bytes of pixels"):
         table.add_column(head, justify="left" if head in ("model", "rows") else "right")
     with TemporaryDirectory() as folder:
         root = write_every_kind(Path(folder) / "models")
@@ -126,5 +129,7 @@ def count_steps() -> Table:
                     token_losses(model(**inputs), labels).sum().backward()  # noqa: B023
 
                 counts = count_step(step)
-                table.add_row(kind, "packed" if pack else "padded", *map(str, counts.values()))
+                num_bytes = sum(screen.nbytes for screen in batch["pixels"])
+                cells = map(str, (*counts.values(), num_bytes))
+                table.add_row(kind, "packed" if pack else "padded", *cells)
     return table

@@ -27,8 +27,8 @@ class ByteProcessor:
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         return [self.image_token_id]
 
-    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
-        return np.zeros((3, 2, 2), np.float32)
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.uint8]:
+        return np.zeros((3, 2, 2), np.uint8)
 
 
 def count(folder: Path) -> list[int]:

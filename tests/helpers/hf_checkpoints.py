@@ -15,11 +15,10 @@ from transformers import AutoConfig
 
 from tests.helpers.tiny_models import spoken
 from uivlm.models.qwen_hf import files
-from uivlm.models.qwen_hf.processor import Normalizer
 
 KINDS = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL")
-CLIP = Normalizer((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-HALF = Normalizer((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # mean and std of colors
+HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 SPECIAL = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -97,7 +96,7 @@ def write(root: Path, kind: str) -> Path:
     (root / "tokenizer.json").write_text(tokenizer_json())
     control_tokens = {"eos_token": "<|im_end|>", "pad_token": {"content": "<|endoftext|>", "special": True}}
     (root / "tokenizer_config.json").write_text(json.dumps(control_tokens))
-    scale = HALF if kind == "Qwen3VL" else CLIP
-    pixels = {"image_mean": scale.mean, "image_std": scale.std, "patch_size": 4, "merge_size": 2}
+    mean, std = HALF if kind == "Qwen3VL" else CLIP
+    pixels = {"image_mean": mean, "image_std": std, "patch_size": 4, "merge_size": 2}
     (root / "preprocessor_config.json").write_text(json.dumps(pixels))
     return root

@@ -15,6 +15,11 @@ FIRST = tokenizer().get_vocab_size()
 LAYERS = ("attn.c_attn", "attn.c_proj", "mlp.w1", "mlp.w2", "mlp.c_proj")
 
 
+def random_pixels(*shape: int, generator: torch.Generator | None = None) -> torch.Tensor:
+    """uint8"""
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
 def example_of(model: LlamaVit, num_steps: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     spoken, of = PromptFormat(), episode(1, num_steps)
     example = encode(spoken.sentence(next(spoken.windows(of))), BridgeProcessor(tokenizer(), model.config))

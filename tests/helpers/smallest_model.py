@@ -41,8 +41,8 @@ class SmallestProcessor:
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         return [IMAGE]
 
-    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
-        return np.moveaxis(piece.screen.pixels, 2, 0).astype(np.float32) / 255
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.uint8]:
+        return np.moveaxis(piece.screen.pixels, 2, 0)
 
 
 class SmallestModel(nn.Module):
@@ -54,7 +54,7 @@ class SmallestModel(nn.Module):
         self.head = nn.Linear(width, VOCAB_SIZE)
 
     def get_image_features(self, pixels: Tensor) -> Tensor:
-        return pixels.mean((2, 3))[:, None]  # [N, 3, h, w] -> [N, 1, 3]
+        return pixels.float().mean((2, 3))[:, None] / 255  # uint8 [N, 3, h, w] -> [N, 1, 3]
 
     def forward(
         self,

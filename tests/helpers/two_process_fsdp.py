@@ -75,7 +75,8 @@ def row(module: files.QwenVL, sees: bool) -> tuple[Tensor, Tensor | None]:
     places = torch.full((module.config.num_queries,), module.config.image_token_id)
     start = torch.tensor([module.config.image_start_id])
     side = int(module.config.visual["image_size"])
-    return torch.cat([words, start, places, start + 1])[None], torch.rand(1, 3, side, side)
+    pixels = torch.randint(0, 256, (1, 3, side, side), dtype=torch.uint8)
+    return torch.cat([words, start, places, start + 1])[None], pixels
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class StandIn:
         """The ids with as many placeholders as the screens have tokens, and the screens."""
         reader: Any = self.loaded.processor
         screens = [
-            torch.from_numpy(reader.normalizer(np.asarray(image)))
+            torch.from_numpy(np.moveaxis(np.array(image), 2, 0))
             for image in prompt["multi_modal_data"]["image"]
         ]
         sizes = iter(screen.shape[1] * screen.shape[2] // reader.factor**2 for screen in screens)

@@ -5,19 +5,21 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.helpers.model_examples import FIRST, example_of
+from tests.helpers.model_examples import FIRST, example_of, random_pixels
 from tests.helpers.tiny_models import PICTURE, bridge, config, episode, tokenizer
 from uivlm.episodes.encode import IGNORE
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
+from uivlm.models.bridge.blank_patches import find_blank, flatten_blank
 from uivlm.models.bridge.processor import BridgeProcessor
-from uivlm.models.multimodal import token_losses, trained_tokens
+from uivlm.models.bridge.vision_encoder import encode_pixels
+from uivlm.models.multimodal import normalize_pixels, token_losses, trained_tokens
 
 
 @pytest.mark.parametrize(("visual_tokens", "tokens"), [("pooled", 1), ("grid", 4), ("all", 24)])
 def test_visual_tokens(visual_tokens: str, tokens: int) -> None:
     model = bridge(visual_tokens)
-    assert model.get_image_features(torch.zeros(2, 3, 48, 32)).shape == (2, tokens, 24)
+    assert model.get_image_features(torch.zeros(2, 3, 48, 32, dtype=torch.uint8)).shape == (2, tokens, 24)
     assert (
         len(
             BridgeProcessor(tokenizer(), model.config).image_token_ids(
@@ -36,32 +38,31 @@ def test_busy_are_the_patches_that_show_something() -> None:
     pixels[40, 16:32] = 0
     pixels[50, 2] = 195
     lined, black = (ScreenPiece(Screen(one)) for one in (pixels, np.zeros_like(pixels)))
-    model, whole = bridge("non_blank"), bridge("all")
-    whole.load_state_dict(model.state_dict())
+    model = bridge("non_blank")
     reader = BridgeProcessor(tokenizer(), model.config)
     assert [len(reader.image_token_ids(one)) for one in (lined, black)] == [2, 1]
     seen = torch.from_numpy(np.stack([reader.pixel_values(one) for one in (lined, black)]))
-    for one, kept in zip(model.get_image_features(seen), ([0, 9], [0]), strict=True):
-        of = 0 if len(kept) == 2 else 1
-        assert torch.equal(one, whole.get_image_features(seen)[of][kept])
-    assert len(model.get_image_features(seen.bfloat16().float())[0]) == 2  # rounding makes no patch busy
+    colors, size = normalize_pixels(seen, model.config.mean, model.config.std), model.config.patch_size
+    _, patches = encode_pixels(model.vision, flatten_blank(colors, find_blank(seen, size), size))
+    for one, all_patches, kept in zip(model.get_image_features(seen), patches, ([0, 9], [0]), strict=True):
+        assert torch.equal(one, all_patches[kept])
 
 
 def test_grid_is_the_mean_of_its_patches() -> None:
     """6 x 4 patches in 2 x 2 cells: each the mean of 3 x 2 patches, CLS left out, rows before columns."""
-    pixels = torch.rand(2, 3, 48, 32)
+    pixels = random_pixels(2, 3, 48, 32)
     patches = bridge("all").get_image_features(pixels).reshape(2, 6, 4, 24)
     cells = [patches[:, 3 * r : 3 * r + 3, 2 * c : 2 * c + 2].mean((1, 2)) for r in (0, 1) for c in (0, 1)]
     assert torch.allclose(bridge("grid").get_image_features(pixels), torch.stack(cells, 1), atol=1e-6)
 
 
 def test_reader_gives_vits_own_pixels() -> None:
-    """One colour stays that colour: 2 x / 255 - 1."""
+    """One colour stays that colour, as bytes."""
     reader = BridgeProcessor(tokenizer(), config())
     pixels = np.broadcast_to(np.array([0, 51, 255], np.uint8), (60, 30, 3)).copy()
     seen = reader.pixel_values(ScreenPiece(Screen(pixels)))
-    assert seen.shape == (3, 48, 32)
-    assert np.allclose(seen[:, 5, 7], [-1, -0.6, 1], atol=1e-6)
+    assert (seen.shape, seen.dtype) == ((3, 48, 32), np.uint8)
+    assert seen[:, 5, 7].tolist() == [0, 51, 255]
 
 
 @pytest.mark.parametrize("size", [(96, 64), (601, 299), (48, 32), (20, 31)])
@@ -72,7 +73,7 @@ def test_screens_are_made_smaller_as_pillow_does(size: tuple[int, int]) -> None:
     pixels[: size[0] // 2] = 255 * rng.integers(0, 2, 3, np.uint8)
     pixels.setflags(write=False)
     seen = BridgeProcessor(tokenizer(), config()).pixel_values(ScreenPiece(Screen(pixels)))
-    ours = np.round((seen.transpose(1, 2, 0) + 1) * 255 / 2)
+    ours = seen.transpose(1, 2, 0).astype(np.float32)
     narrow = Image.fromarray(pixels).resize((32, size[0]), Image.Resampling.BICUBIC)
     # Width first: Pillow 13 alone begins with the height of a tall picture, and rounds other values in
     # between.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.helpers.every_kind import loaded_of, vision_of, write_every_kind
+from tests.helpers.model_examples import random_pixels
 from tests.helpers.packed_rows import batched, rows_of
 from uivlm.models import packed_attention as packed
 from uivlm.models.multimodal import token_losses
@@ -87,7 +88,7 @@ def count_sdpa(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 def screens() -> list[Tensor]:
     """Two sizes, with windows of several sizes at their edges."""
     generator = torch.Generator().manual_seed(0)
-    return [torch.rand(3, *size, generator=generator) for size in ((48, 40), (48, 40), (24, 56))]
+    return [random_pixels(3, *size, generator=generator) for size in ((48, 40), (48, 40), (24, 56))]
 
 
 @pytest.mark.parametrize("kind", QWENS)
@@ -115,7 +116,7 @@ def test_windows_of_one_length_share_a_call(root: Path, monkeypatch: pytest.Monk
     vision: Any = vision_of(module)
     assert (vision.window_size, list(vision.fullatt_block_indexes), len(vision.blocks)) == (16, [1], 2)
     shapes = count_sdpa(monkeypatch)
-    module.get_image_features(torch.rand(1, 3, 64, 64))
+    module.get_image_features(random_pixels(1, 3, 64, 64))
     assert [shape[:1] + shape[2:3] for shape in shapes] == [(16, 16), (1, 256)]
 
 

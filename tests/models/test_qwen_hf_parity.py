@@ -41,11 +41,11 @@ def test_a_screen_that_does_not_go_on() -> None:
 @torch.inference_mode()
 def test_rows_and_columns_are_exact_in_bfloat16(folder: Callable[[str], Path], kind: str) -> None:
     module = files.load(folder(kind))
-    seen = module.get_image_features([torch.zeros(3, 8 * 256, 8)])[0]
+    seen = module.get_image_features([torch.zeros(3, 8 * 256, 8, dtype=torch.uint8)])[0]
     assert seen.dtype == torch.bfloat16
     assert seen[:, -2:].tolist() == [[y, 0] for y in range(256)]
     with pytest.raises(ValueError, match="2056 x 8 pixels: .* at most 2048"):
-        module.get_image_features([torch.zeros(3, 8 * 257, 8)])
+        module.get_image_features([torch.zeros(3, 8 * 257, 8, dtype=torch.uint8)])
 
 
 @torch.inference_mode()
@@ -98,7 +98,7 @@ def test_screens_are_seen_alone_and_together(module: QwenHF, reader: QwenHFProce
     levels = 1 + len(getattr(places, "deepstack_visual_indexes", ()))
     assert together.shape == (3, len(reader.image_token_ids(screen(0))) - 2, levels * 32 + 2)
     with pytest.raises(ValueError, match="9 x 16 pixels: both sides must be multiples of 8"):
-        module.get_image_features(torch.zeros(1, 3, 9, 16))
+        module.get_image_features(torch.zeros(1, 3, 9, 16, dtype=torch.uint8))
 
 
 def test_places_and_screens_must_agree(module: QwenHF, reader: QwenHFProcessor) -> None:

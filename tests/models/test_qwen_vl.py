@@ -27,16 +27,19 @@ from tests.helpers.qwen_vl_chat import (
     queries_of,
 )
 from tests.helpers.qwen_vl_models import QWENVL
-from uivlm.models.multimodal import token_losses, trained_tokens
+from uivlm.models.multimodal import normalize_pixels, token_losses, trained_tokens
+from uivlm.models.qwen_vl.config import MEAN, STD
 from uivlm.models.qwen_vl.language_model import ntk_alpha
 from uivlm.models.qwen_vl.model import QwenVL
-from uivlm.models.qwen_vl.processor import to_pixel_values
+from uivlm.models.qwen_vl.processor import resize
 from uivlm.models.qwen_vl.tokenizer import QwenTokenizer
 
 MANIFEST = json.loads((QWENVL / "manifest.json").read_text("utf-8"))
 INPUTS, EXPECTED = load_file(QWENVL / "inputs.safetensors"), load_file(QWENVL / "expected.safetensors")
 SPOKEN = json.loads((QWENVL / "tokenizer_golden.json").read_text("utf-8"))
 ATOL, RTOL = MANIFEST["tolerance"]["atol"], MANIFEST["tolerance"]["rtol"]
+IMAGES = [np.asarray(Image.open(file).convert("RGB")) for file in sorted((QWENVL / "images").glob("im*.png"))]
+PIXELS = torch.from_numpy(np.stack([resize(image, INPUTS["pixel_values"].shape[-1]) for image in IMAGES]))
 NUM_TOKENS = MANIFEST["sequence_length"]
 checked: set[str] = set()  # names of EXPECTED that a test compared
 
@@ -70,11 +73,8 @@ def test_the_golden_files_are_whole() -> None:
 
 
 def test_pixels() -> None:
-    images = sorted((QWENVL / "images").glob("im*.png"))
-    assert len(images) == len(INPUTS["pixel_values"])
-    size = INPUTS["pixel_values"].shape[-1]
-    seen = [to_pixel_values(np.asarray(Image.open(file).convert("RGB")), size) for file in images]
-    assert np.abs(np.stack(seen) - INPUTS["pixel_values"].numpy()).max() <= 1e-6
+    scaled = normalize_pixels(PIXELS, MEAN, STD)
+    assert torch.allclose(scaled, INPUTS["pixel_values"], rtol=0, atol=1e-6)
 
 
 @torch.inference_mode()
@@ -83,7 +83,7 @@ def test_visual_stages(original: QwenVL) -> None:
     for name in ("ln_pre", "transformer", "attn_pool"):
         part = visual.get_submodule(name)
         part.register_forward_hook(lambda _, __, out, name=name: kept.update({name: out}))
-    agrees("visual.features", original.get_image_features(INPUTS["pixel_values"]))
+    agrees("visual.features", original.get_image_features(PIXELS))
     for name, out in kept.items():
         found = EXPECTED[f"visual.after_{name}.first16"]
         agrees(f"visual.after_{name}.first16", out[:, : found.shape[1]])
@@ -112,9 +112,7 @@ def test_interleaved_screens(original: QwenVL) -> None:
     blocks, past = original.transformer.h, DynamicCache()
     hooks = [block.register_forward_pre_hook(lambda _, given: hidden.append(given[0])) for block in blocks]
     hooks.append(original.transformer.ln_f.register_forward_hook(lambda _, __, out: hidden.append(out)))
-    outputs = original(
-        INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], INPUTS["attention_mask"], cache=past
-    )
+    outputs = original(INPUTS["input_ids_imgpad"], PIXELS, INPUTS["attention_mask"], cache=past)
     for hook in hooks:
         hook.remove()
     agrees("logits", outputs.logits[0])
@@ -129,7 +127,7 @@ def test_interleaved_screens(original: QwenVL) -> None:
 @torch.inference_mode()
 def test_cached_decoding(original: QwenVL) -> None:
     wanted, past = EXPECTED["decode.greedy_ids"], DynamicCache()
-    logits = original(INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], cache=past).logits[0, -1]
+    logits = original(INPUTS["input_ids_imgpad"], PIXELS, cache=past).logits[0, -1]
     said, rows = [], []
     for _ in wanted:
         said.append(int(logits.argmax()))
@@ -145,7 +143,7 @@ def test_generate(original: QwenVL) -> None:
     said = generate_qwen_vl(
         original,
         INPUTS["input_ids_imgpad"],
-        pixels=INPUTS["pixel_values"],
+        pixels=PIXELS,
         max_new_tokens=len(wanted),
         min_new_tokens=len(wanted),
         do_sample=False,
@@ -169,7 +167,7 @@ def test_training_loss_and_gradients(original: QwenVL, how: str) -> None:
         original.activation_checkpointing_enable({"use_reentrant": how == "reentrant"})
         original.enable_input_require_grads()  # what training with adapters asks for
     positions, trained = trained_tokens(INPUTS["train.labels"])
-    pixels = INPUTS["pixel_values"][INPUTS["train.image_index"]]
+    pixels = PIXELS[INPUTS["train.image_index"]]
     outputs = original(
         with_pads(INPUTS["train.input_ids"]), pixels, INPUTS["train.attention_mask"], positions
     )
@@ -190,7 +188,7 @@ def test_training_loss_and_gradients(original: QwenVL, how: str) -> None:
 
 @torch.inference_mode()
 def test_long_context(original: QwenVL) -> None:
-    ids, pixels = INPUTS["input_ids_imgpad"], INPUTS["pixel_values"]
+    ids, pixels = INPUTS["input_ids_imgpad"], PIXELS
     config, last = original.config, len(EXPECTED["ntk.logits_last32"])
     config.seq_length = MANIFEST["ntk_seq_length"]
     agrees("ntk.alpha", torch.tensor([ntk_alpha(ids.shape[1], config.seq_length)]))
@@ -205,7 +203,7 @@ def test_long_context(original: QwenVL) -> None:
 
 @torch.inference_mode()
 def test_decoding_past_the_training_length_keeps_the_factor_of_the_prefill(original: QwenVL) -> None:
-    ids, pixels, past = INPUTS["input_ids_imgpad"], INPUTS["pixel_values"], DynamicCache()
+    ids, pixels, past = INPUTS["input_ids_imgpad"], PIXELS, DynamicCache()
     original.config.seq_length = ids.shape[1]
     new = EXPECTED["decode.greedy_ids"][None, : len(EXPECTED["ntk.cross_boundary_cached_logits"])]
     original(ids, pixels, cache=past)

@@ -113,7 +113,7 @@ def test_a_screen_in_pieces_is_refused() -> None:
 
 def test_screens_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"pixels: got \[3, 16, 16\]; .* \[3, 32, 32\]"):
-        small_qwen_vl().get_image_features(torch.zeros(1, 3, 16, 16))
+        small_qwen_vl().get_image_features(torch.zeros(1, 3, 16, 16, dtype=torch.uint8))
 
 
 @torch.inference_mode()

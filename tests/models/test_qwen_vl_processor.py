@@ -3,6 +3,7 @@
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,7 +103,8 @@ def test_reader_reads_text_and_screens() -> None:
     assert ids == [config.image_start_id, *[config.image_token_id] * 9, config.image_start_id + 1]
     assert (reader.eos_id, reader.max_length) == (256, 256)
     assert QwenVLProcessor(tokens, small_config(long_context="original")).max_length == 8192
-    assert reader.pixel_values(ScreenPiece(screen(0))).shape == (3, 32, 32)
+    pixels = reader.pixel_values(ScreenPiece(screen(0)))
+    assert (pixels.shape, pixels.dtype) == ((3, 32, 32), np.uint8)
     said = reader.encode("press <imgpad>")
     assert reader.decode([*said, reader.eos_id, *ids]) == "press <imgpad>"
     assert all(map(reader.is_text_token, said))

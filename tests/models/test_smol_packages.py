@@ -177,7 +177,7 @@ def test_both_parts_become_a_bridge(tmp_path: Path, index: Path, monkeypatch: py
     module, _ = from_pretrained_parts(
         tmp_path / "parts/language", tmp_path / "parts/vision", "grid", 8, torch.float32, 0
     )
-    assert module.get_image_features(torch.zeros(1, 3, 224, 224)).shape == (1, 64, 64)  # type: ignore[union-attr]
+    assert module.get_image_features(torch.zeros(1, 3, 224, 224, dtype=torch.uint8)).shape == (1, 64, 64)  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="already exists"):
         smol_packages.download_parts(tmp_path / "parts")
 

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from tests.helpers.hf_checkpoints import write
 from tests.helpers.hf_llama_vit_parts import MEAN, STD, write_llama, write_vision
 from tests.helpers.tiny_models import screen
+from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge.files import load_base, save_base
 from uivlm.models.bridge.from_pretrained import from_config_parts, from_pretrained_parts
 from uivlm.models.bridge.processor import BridgeProcessor
+from uivlm.models.multimodal import normalize_pixels
 from uivlm.models.qwen_hf import files
 
 NORMALIZATION = {"image_mean": MEAN, "image_std": STD}
@@ -38,13 +41,30 @@ def processor_of(parts: tuple[Path, Path]) -> BridgeProcessor:
     return BridgeProcessor(own, module.config)
 
 
+def normalized(processor: BridgeProcessor, shown: Screen) -> NDArray[np.float32]:
+    pixels = torch.from_numpy(processor.pixel_values(ScreenPiece(shown)))
+    return np.asarray(normalize_pixels(pixels, processor.config.mean, processor.config.std).numpy())
+
+
+def test_every_level_is_normalized_by_its_channel() -> None:
+    """Against float64: the difference is the rounding of float32."""
+    levels = np.broadcast_to(np.arange(256, dtype=np.uint8), (2, 3, 1, 256)).copy()
+    levels[1] = levels[1, ..., ::-1]
+    found = normalize_pixels(torch.from_numpy(levels), MEAN, STD)
+    mean, std = (np.array(values)[:, None, None] for values in (MEAN, STD))
+    assert found.dtype == torch.float32
+    assert np.abs(found.numpy() - (levels / 255 - mean) / std).max() < 5e-7
+    with pytest.raises(AssertionError, match=r"got torch.float32; expected torch.uint8"):
+        normalize_pixels(found, MEAN, STD)
+
+
 @pytest.mark.parametrize("resample", [BILINEAR, BICUBIC])
 def test_pixels_are_those_of_the_published_processor(parts: tuple[Path, Path], resample: int) -> None:
     """But for single levels of 255 (one rounding more), and not for those of the other filter."""
     size = {"height": 32, "width": 32}
     write_preprocessor(parts[1], resample=resample, size=size)
     shown = screen(3, 45, 50)
-    found = processor_of(parts).pixel_values(ScreenPiece(shown))
+    found = normalized(processor_of(parts), shown)
     theirs = ViTImageProcessorPil(size=size, resample=resample, **NORMALIZATION)
     expected = theirs(shown.pixels, return_tensors="np")["pixel_values"][0]
     level = 1 / 255 / min(STD)
@@ -58,7 +78,7 @@ def test_a_center_crop_of_the_whole_screen_is_the_screen(parts: tuple[Path, Path
     size = {"height": 32, "width": 32}
     write_preprocessor(parts[1], do_center_crop=True, crop_size=32, resample=BICUBIC)
     shown = screen(4, 200, 90)
-    found = processor_of(parts).pixel_values(ScreenPiece(shown))
+    found = normalized(processor_of(parts), shown)
     theirs = CLIPImageProcessorPil(size=size, crop_size=size, do_center_crop=True, **NORMALIZATION)
     expected = theirs(shown.pixels, return_tensors="np")["pixel_values"][0]
     assert np.abs(found - expected).max() <= 2 / 255 / min(STD)

@@ -221,7 +221,7 @@ def test_nothing_leaks_from_one_sentence_into_another(root: Path, kind: str) -> 
     first, second = rows_of(one, built, (2, 3))
     words = first.input_ids.copy()
     words[1:4] = words[1:4][::-1]
-    other = replace(first, input_ids=words, pixels=tuple(1 - screen for screen in first.pixels))
+    other = replace(first, input_ids=words, pixels=tuple(255 - screen for screen in first.pixels))
     count = int((first.labels != -100).sum())
     found = [built.model(**batched(built, [row, second], pack=True)).logits[count:] for row in (first, other)]
     assert torch.equal(*found)

@@ -57,8 +57,11 @@ class Processor(Protocol):
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         """Ids of one screen, with one `image_token_id` for each of its visual tokens."""
 
-    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
-        """The screen as the model's vision encoder takes it: [3, h, w]."""
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.uint8]:
+        """The screen, resized to what the model reads: levels 0 to 255, [3, h, w].
+
+        The model scales them on its device: in float32, a screen would be four times as many bytes to move.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +72,7 @@ class Example:
     labels: NDArray[np.int64]  # [T]: IGNORE or the token's own id
     action_types: NDArray[np.int64]  # [trained tokens]: index into TOKEN_TYPES; of an action, its type
     num_visual_tokens: tuple[int, ...]  # S of each screen
-    pixels: tuple[NDArray[np.float32], ...] = ()  # [3, h, w] of each screen; empty if not requested
+    pixels: tuple[NDArray[np.uint8], ...] = ()  # [3, h, w] of each screen; empty if not requested
     features: tuple[NDArray[np.float32], ...] = ()  # cached, instead of pixels: [S, vision encoder's width]
     first_window: bool = True  # is it the first window of its episode?
 

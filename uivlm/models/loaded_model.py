@@ -21,11 +21,11 @@ from uivlm.recipe import LoraArgs, ModelArgs
 class LoadedModel:
     """A model without adapters.
 
-    `model` has two methods. `get_image_features(pixels)` reads screens, frozen unless `lora.vision`:
-    [N, 3, h, w] -> [N, S, width]. `forward` takes `input_ids` [B, T]; `pixels`, or `features` in their place;
-    `attention_mask` bool [B, T]; `labels` [B, T], which restrict the logits to those that predict a trained
-    token; `lengths`, of sentences packed into one row; `position_ids` [B, T], where padding lies between
-    tokens.
+    `model` has two methods. `get_image_features(pixels)` normalizes and reads screens, frozen unless
+    `lora.vision`: uint8 [N, 3, h, w] -> [N, S, width]. `forward` takes `input_ids` [B, T]; `pixels`, or
+    `features` in their place; `attention_mask` bool [B, T]; `labels` [B, T], which restrict the logits to
+    those that predict a trained token; `lengths`, of sentences packed into one row; `position_ids` [B, T],
+    where padding lies between tokens.
     """
 
     model: nn.Module

@@ -77,7 +77,17 @@ def token_losses(outputs: Any, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs.logits.float(), labels, reduction="none")
 
 
-def encode_screens(module: nn.Module, screens: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+def normalize_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """uint8 [..., 3, h, w] -> float32, the same shape: (value / 255 - mean) / std of each channel.
+
+    Mean and std stay Python numbers: to copy them to a GPU would wait for the work queued there.
+    """
+    assert pixels.dtype == torch.uint8, f"pixels: got {pixels.dtype}; expected torch.uint8"
+    channels = (pixels.float() / 255).unbind(-3)
+    return torch.stack([(values - m) / s for values, m, s in zip(channels, mean, std, strict=True)], -3)
+
+
+def encode_screens(module: nn.Module, screens: Sequence[NDArray[np.uint8]]) -> list[Tensor]:
     """Features [S, width] of each screen [3, h, w].
 
     Screens of one size pass the vision encoder in one batch.

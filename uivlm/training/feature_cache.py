@@ -40,11 +40,9 @@ AFTER_FEATURES = (
     "projector",
     "freeze_language_model",
 )  # model settings that features do not depend on
-VERSION = 3  # raised when screens become pixels in another way, or features bytes
+VERSION = 4  # raised when screens become pixels in another way, or features bytes
 FOLDER, FEATURES_FILE, TOKENS_FILE, METADATA_FILE = "features", "features.bin", "tokens.npz", "metadata.json"
-_EpisodeScreens = list[
-    tuple[list[int], NDArray[np.float32]]
-]  # of each step: the ids of its screen, its pixels
+_EpisodeScreens = list[tuple[list[int], NDArray[np.uint8]]]  # of each step: the ids of its screen, its pixels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +169,7 @@ def _write_cache(
     num_screens, feature_size, dtype = sum(screens.episodes.num_steps), 0, torch.float32
     image_token_ids: list[list[int]] = []
     lengths: list[int] = []
-    pending: list[NDArray[np.float32]] = []
+    pending: list[NDArray[np.uint8]] = []
     with (
         (folder / FEATURES_FILE).open("wb") as file,
         tqdm(total=num_screens, desc="vision features", unit="screen") as bar,
@@ -203,7 +201,7 @@ def _write_cache(
 
 
 class _ScreenDataset(Dataset[_EpisodeScreens]):
-    """Of each step of an episode: the ids of its screen, and its pixels [3, h, w]."""
+    """Of each step of an episode: the ids of its screen, and its pixels uint8 [3, h, w]."""
 
     def __init__(self, episodes: ConcatEpisodes, processor: Processor) -> None:
         self.episodes, self.processor = episodes, processor

@@ -6,51 +6,43 @@ step. (ShowUI's "UI-guided visual token selection" has the same aim.)
 Shapes: N screens, P patches.
 """
 
-from typing import TypeVar
-
-import numpy as np
 import torch
-from einops import rearrange
-from numpy.typing import NDArray
 from torch import Tensor
 
-# Minimum range of a color channel, as a fraction of its full range. A patch with less is blank.
-MIN_CONTRAST = 0.1
-
-A = TypeVar("A", NDArray[np.float32], Tensor)
+# Minimum range of a color channel in a patch, in levels of 255: a tenth. A patch with less is blank.
+MIN_CONTRAST = 26
 
 
-def flatten_blank(
-    colors: NDArray[np.float32], patch_size: tuple[int, int]
-) -> tuple[NDArray[np.float32], int]:
-    """[3, h, w] in 0..1 -> the same, blank patches in their mean color, and the number of other patches."""
-    cells = _to_patches(colors, patch_size)
+def find_blank(pixels: Tensor, patch_size: tuple[int, int]) -> Tensor:
+    """uint8 [N, 3, h, w] -> bool [N, rows, columns]: the patches without contrast."""
+    cells = _to_patches(pixels, patch_size)
     # rows of a patch first: this compares whole lines of pixels at once
-    shows = (cells.max(2).max(3) - cells.min(2).min(3)).max(0) >= MIN_CONTRAST
-    mean = cells.mean(2).mean(3)
-    high, wide = patch_size
-    flat = colors.copy()  # pixels beyond the last whole patch stay
-    for row, column in np.argwhere(~shows).tolist():
-        patch = np.s_[:, row * high : (row + 1) * high, column * wide : (column + 1) * wide]
-        flat[patch] = mean[:, row, column, None, None]
-    shows[0, 0] = True
-    return flat, int(shows.sum())
+    contrast = cells.amax(3).amax(4) - cells.amin(3).amin(4)
+    return contrast.amax(1) < MIN_CONTRAST
 
 
-def non_blank(pixels: Tensor, patch_size: tuple[int, int]) -> Tensor:
-    """[N, 3, h, w] -> bool [N, P]: patches in which `flatten_blank` left more than one color.
+def with_token(blank: Tensor) -> Tensor:
+    """`find_blank`'s [N, rows, columns] -> bool [N, P]: the patches that are visual tokens.
 
-    The first patch always counts: no screen is without a token.
+    The first patch always is one: no screen is without a token.
     """
-    cells = [_to_patches(screen, patch_size) for screen in pixels]
-    shows = torch.stack([(cell.amax(2).amax(3) != cell.amin(2).amin(3)).any(0).flatten() for cell in cells])
+    shows = ~blank.flatten(1)
     shows[:, 0] = True
     return shows
 
 
-def _to_patches(image: A, patch_size: tuple[int, int]) -> A:
-    """[3, h, w] -> [3, rows, patch height, columns, patch width]: the whole patches."""
+def flatten_blank(colors: Tensor, blank: Tensor, patch_size: tuple[int, int]) -> Tensor:
+    """Floats [N, 3, h, w] -> the same, `find_blank`'s patches in their mean color."""
+    flat = colors.clone()  # pixels beyond the last whole patch stay
+    cells = _to_patches(flat, patch_size)  # a view
+    cells.copy_(torch.where(blank[:, None, :, None, :, None], cells.mean((3, 5), keepdim=True), cells))
+    return flat
+
+
+def _to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
+    """[N, 3, h, w] -> a view [N, 3, rows, patch height, columns, patch width]: the whole patches."""
     height, width = patch_size
-    rows, columns = image.shape[1] // height, image.shape[2] // width
-    whole = image[:, : rows * height, : columns * width]
-    return rearrange(whole, "c (rows h) (columns w) -> c rows h columns w", h=height, w=width)
+    rows, columns = images.shape[2] // height, images.shape[3] // width
+    whole = images[..., : rows * height, : columns * width]
+    patches: Tensor = whole.unflatten(3, (columns, width)).unflatten(2, (rows, height))
+    return patches

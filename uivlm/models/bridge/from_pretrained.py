@@ -165,7 +165,7 @@ def _projection_std(module: LlamaVit) -> float:
     """
     weight = module.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
-    gray = torch.zeros(1, 3, *module.config.image_size, device=weight.device, dtype=weight.dtype)
+    gray = torch.full((1, 3, *module.config.image_size), 128, dtype=torch.uint8, device=weight.device)
     features = torch.cat(list(module.get_image_features(gray))).float()
     return float(weight.float().square().mean().sqrt() / features.square().sum(-1).mean().sqrt())
 

@@ -18,10 +18,12 @@ from torch.nn import functional
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from uivlm.models.bridge import blank_patches, vision_encoder
+from uivlm.models.bridge import vision_encoder
+from uivlm.models.bridge.blank_patches import find_blank, flatten_blank, with_token
 from uivlm.models.multimodal import (
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
+    normalize_pixels,
     select_trained_logits,
     vision_grad,
 )
@@ -134,28 +136,31 @@ class LlamaVit(PreTrainedModel):
     def get_image_features(
         self, pixels: Tensor, num_visual_tokens: Sequence[int] | None = None
     ) -> Tensor | list[Tensor]:
-        """[N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of reading screens.
+        """uint8 [N, 3, h, w] -> [N, S, width of the encoder]: the frozen part of reading screens.
 
         A list of N if screens have different numbers of visual tokens. If these are given, they are not
         counted on the device.
         """
+        config, dtype = self.config, next(self.vision.parameters()).dtype
+        colors = normalize_pixels(pixels, config.mean, config.std)
+        if config.visual_tokens == "non_blank":
+            blank = find_blank(pixels, config.patch_size)
+            colors = flatten_blank(colors, blank, config.patch_size)
         with vision_grad(self.vision):
-            whole_ND, patches_NPD = vision_encoder.encode_pixels(
-                self.vision, pixels.to(next(self.vision.parameters()).dtype)
-            )
-        match self.config.visual_tokens:
+            whole_ND, patches_NPD = vision_encoder.encode_pixels(self.vision, colors.to(dtype))
+        match config.visual_tokens:
             case "pooled":
                 return whole_ND[:, None]
             case "all":
                 return patches_NPD
             case "non_blank":
-                shown_NP = blank_patches.non_blank(pixels, self.config.patch_size)
+                shown_NP = with_token(blank)
                 counts = list(num_visual_tokens or shown_NP.sum(1).tolist())
                 # the number of patches is known, so no GPU has to be waited for
                 shown = shown_NP.flatten().nonzero_static(size=sum(counts))[:, 0]
                 return list(patches_NPD.flatten(0, 1).index_select(0, shown).split(counts))
-        map_NDyx = rearrange(patches_NPD, "N (y x) D -> N D y x", y=self.config.patch_grid[0])
-        pooled = functional.adaptive_avg_pool2d(map_NDyx, self.config.grid_size)
+        map_NDyx = rearrange(patches_NPD, "N (y x) D -> N D y x", y=config.patch_grid[0])
+        pooled = functional.adaptive_avg_pool2d(map_NDyx, config.grid_size)
         return rearrange(pooled, "N D y x -> N (y x) D")
 
     def embed(self, input_ids: Tensor, features: Tensor | Sequence[Tensor] | None) -> Tensor:
@@ -210,5 +215,5 @@ class LlamaVit(PreTrainedModel):
         return CausalLMOutputWithPast(logits=logits)
 
     def _dummy_vision_pass(self, device: torch.device) -> Tensor:
-        black = torch.zeros(1, 3, *self.config.image_size, device=device)
+        black = torch.zeros(1, 3, *self.config.image_size, dtype=torch.uint8, device=device)
         return cast(Tensor, self.projection(self.get_image_features(black)[0])).mean() * 0

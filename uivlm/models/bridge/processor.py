@@ -1,6 +1,6 @@
 """The bridge's tokenizer and image processor: text to ids and back, screens to pixels.
 
-In: texts and screens. Out: ids, and pixels [3, h, w] of the vision encoder's input size.
+In: texts and screens. Out: ids, and pixels uint8 [3, h, w] of the vision encoder's input size.
 """
 
 from functools import lru_cache
@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from torch import Tensor
 from torch.nn import functional
 
 from uivlm.episodes.encode import Vocabulary, digest
 from uivlm.episodes.episode import Screen
 from uivlm.episodes.sentence import ScreenPiece
-from uivlm.models.bridge import blank_patches
+from uivlm.models.bridge.blank_patches import find_blank, with_token
 from uivlm.models.bridge.model import BridgeConfig, as_token_id
 from uivlm.models.vocabulary import vocabulary
 
@@ -73,48 +74,35 @@ class BridgeProcessor:
                 tokens = _count_non_blank(piece.screen, *self._image_settings())
         return [config.image_token_id] * tokens
 
-    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
-        """Resized to the encoder's input without keeping the aspect ratio (fractions survive), and
-        normalized.
-        """
-        return _preprocess(piece.screen, *self._image_settings())[0]
-
-    def _image_settings(self) -> "ImageProcessing":
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.uint8]:
+        """Resized to the encoder's input without keeping the aspect ratio: fractions survive."""
         config = self.config
-        patch_size = config.patch_size if config.visual_tokens == "non_blank" else None
-        return config.image_size, config.resample, config.mean, config.std, patch_size
+        return np.asarray(_resize(piece.screen, config.image_size, config.resample).numpy())
+
+    def _image_settings(self) -> "ImageSettings":
+        return self.config.image_size, self.config.resample, self.config.patch_size
 
 
-# The encoder's input size, how to resize to it, mean and standard deviation of its colors, and the patch size
-# if non-blank patches are counted.
-ImageProcessing = tuple[tuple[int, int], str, tuple[float, ...], tuple[float, ...], tuple[int, int] | None]
+# The encoder's input size, how to resize to it, and its patch size.
+ImageSettings = tuple[tuple[int, int], str, tuple[int, int]]
 # a screen stays in the history for many steps
-_NUM_NON_BLANK: WeakKeyDictionary[Screen, dict[ImageProcessing, int]] = WeakKeyDictionary()
+_NUM_NON_BLANK: WeakKeyDictionary[Screen, dict[ImageSettings, int]] = WeakKeyDictionary()
 
 
-def _count_non_blank(screen: Screen, *settings: *ImageProcessing) -> int:
-    """Number of patches that show something."""
+def _count_non_blank(screen: Screen, *settings: *ImageSettings) -> int:
+    """Number of patches that are visual tokens."""
     known = _NUM_NON_BLANK.setdefault(screen, {})
     if settings not in known:
-        known[settings] = _preprocess(screen, *settings)[1]
+        size, resample, patch_size = settings
+        blank = find_blank(_resize(screen, size, resample)[None], patch_size)
+        known[settings] = int(with_token(blank).sum())
     return known[settings]
 
 
 @lru_cache(maxsize=16)  # screens: the number of tokens is needed before the pixels
-def _preprocess(
-    screen: Screen,
-    size: tuple[int, int],
-    resample: str,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    patch_size: tuple[int, int] | None,
-) -> tuple[NDArray[np.float32], int]:
-    """Pixels [3, h, w]. With `patch_size`, blank patches are of one color, and the others are counted."""
+def _resize(screen: Screen, size: tuple[int, int], resample: str) -> Tensor:
+    """uint8 [3, h, w]"""
     # Pillow's filter in a quarter of its time; a few values differ by one level, and Pillow 13 changed its
     # own
     shown = torch.tensor(screen.pixels).permute(2, 0, 1)[None]
-    sized = functional.interpolate(shown, size, mode=resample, antialias=True)[0]
-    colors = sized.contiguous().numpy().astype(np.float32) / np.float32(255)
-    colors, count = blank_patches.flatten_blank(colors, patch_size) if patch_size else (colors, 0)
-    mean_, std_ = (np.array(values, np.float32)[:, None, None] for values in (mean, std))
-    return ((colors - mean_) / std_).astype(np.float32, copy=False), count
+    return functional.interpolate(shown, size, mode=resample, antialias=True)[0].contiguous()

@@ -26,6 +26,7 @@ from uivlm.atomic import new_dir
 from uivlm.models import pretrained
 from uivlm.models.pretrained import (
     BICUBIC,
+    RGBFloats,
     first_line,
     image_mean_std,
     image_resample,
@@ -33,7 +34,7 @@ from uivlm.models.pretrained import (
     read_json_object,
 )
 from uivlm.models.qwen_hf.model import QwenHF
-from uivlm.models.qwen_hf.processor import Normalizer, QwenHFProcessor, VisualTokenBudget
+from uivlm.models.qwen_hf.processor import QwenHFProcessor, VisualTokenBudget
 from uivlm.models.stored_weights import StoredWeights, open_pretrained
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
@@ -56,7 +57,8 @@ ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
 def load(name: str | Path, dtype: torch.dtype = torch.bfloat16, **rest: Any) -> QwenHF:
     """The model in evaluation mode. `rest` goes to `from_pretrained`: `quantization_config`, `device_map`."""
     root = find_or_download(name)
-    module = QwenHF(load_pretrained(read_architecture(root), root, dtype, **rest))
+    mean_std = read_mean_std(root)
+    module = QwenHF(load_pretrained(read_architecture(root), root, dtype, **rest), *mean_std)
     nn.Module.eval(module)
     return module
 
@@ -78,7 +80,8 @@ def load_processor(name: str | Path, budget: VisualTokenBudget | None = None) ->
             f"{config.text_config.vocab_size} embeddings"
         )
     end, pad = read_eos_and_pad(root / TOKENIZER_CONFIG, control)
-    return QwenHFProcessor(tokenizer, config, read_normalizer(root, config), end, pad, budget)
+    check_image_processor(root, config)
+    return QwenHFProcessor(tokenizer, config, end, pad, budget)
 
 
 def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> QwenHF:
@@ -87,7 +90,7 @@ def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> Q
     kind = read_architecture(root)
     config = _read_config(root, kind)
     with pretrained.created_as(dtype, device):
-        module = QwenHF(kind(config))
+        module = QwenHF(kind(config), *read_mean_std(root))
     if (root / GENERATION_CONFIG).is_file():
         module.hf_model.generation_config = GenerationConfig.from_pretrained(root)
     nn.Module.eval(module)
@@ -149,24 +152,28 @@ def read_eos_and_pad(file: Path, special_tokens: dict[str, int]) -> tuple[int, i
     return ids[0], ids[1]
 
 
-def read_normalizer(root: Path, config: PretrainedConfig) -> Normalizer:
-    """Mean and standard deviation.
+def read_mean_std(root: Path) -> tuple[RGBFloats, RGBFloats]:
+    """Mean and standard deviation of the colors that the vision encoder reads."""
+    return image_mean_std(*_read_image_processor(root))
 
-    ValueError if the file's patch sizes are not the model's, or if it resizes or scales in another way.
-    """
-    file = next(
-        (root / name for name in PREPROCESSOR_CONFIGS if (root / name).is_file()),
-        root / PREPROCESSOR_CONFIGS[0],
-    )
-    payload = read_json_object(file, WHAT)
-    payload = payload.get("image_processor", payload)
+
+def check_image_processor(root: Path, config: PretrainedConfig) -> None:
+    """ValueError if the file's patch sizes are not the model's, or if it resizes or scales in another way."""
+    file, payload = _read_image_processor(root)
     vision = config.vision_config
     sizes = {"patch_size": vision.patch_size, "merge_size": vision.spatial_merge_size}
     for field, size in sizes.items():
         if payload.get(field, size) != size:
             raise ValueError(f"{file}: {field}: got {payload[field]}; expected {size}, as in {CONFIG}")
     image_resample(file, payload, {BICUBIC: "bicubic"})
-    return Normalizer(*image_mean_std(file, payload))
+
+
+def _read_image_processor(root: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of the image processor's settings, and these."""
+    candidates = [root / name for name in PREPROCESSOR_CONFIGS]
+    file = next((file for file in candidates if file.is_file()), candidates[0])
+    payload = read_json_object(file, WHAT)
+    return file, payload.get("image_processor", payload)
 
 
 def save(folder: str | Path, model: QwenHF, source: str | Path) -> None:

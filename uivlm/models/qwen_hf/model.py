@@ -23,6 +23,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from uivlm.models.multimodal import (
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
+    normalize_pixels,
     select_trained_logits,
     vision_grad,
 )
@@ -32,6 +33,7 @@ from uivlm.models.packed_attention import (
     no_padding,
     packed_inputs,
 )
+from uivlm.models.pretrained import RGBFloats
 from uivlm.models.qwen_hf.positions import mrope_position_ids
 from uivlm.models.qwen_hf.vision_inputs import vision_inputs
 
@@ -47,8 +49,10 @@ ScreenBatch = Tensor | Sequence[Tensor]  # one tensor where all are of one size
 class QwenHF(nn.Module):
     """Shares its submodules with transformers' model, `hf_model`: a change here is a change there."""
 
-    def __init__(self, hf_model: PreTrainedModel) -> None:
+    def __init__(self, hf_model: PreTrainedModel, mean: RGBFloats, std: RGBFloats) -> None:
+        """`mean` and `std` of the colors that the vision encoder reads."""
         super().__init__()
+        self.mean, self.std = mean, std
         self._hf_model = (hf_model,)  # in a tuple: no second name for each weight
         self.model, self.lm_head = cast(nn.Module, hf_model.model), cast(nn.Module, hf_model.lm_head)
         self.config: Any = hf_model.config
@@ -78,9 +82,9 @@ class QwenHF(nn.Module):
             return getattr(self._hf_model[0], name)
 
     def to_patches(self, pixels: ScreenBatch) -> tuple[Tensor, Tensor]:
-        """Screens [3, h, w] -> `pixel_values` and `image_grid_thw` [N, 3] of transformers' class.
+        """Screens uint8 [3, h, w] -> `pixel_values` [P, D] and `image_grid_thw` [N, 3] of transformers.
 
-        The grid stays on the CPU, where transformers reads it.
+        All screens are normalized at once. The grid stays on the CPU, where transformers reads it.
         """
         side = self.patch_size * self.merge_size
         grids, patches = [], []
@@ -105,10 +109,11 @@ class QwenHF(nn.Module):
                 )
             )
             grids.append([1, rows, columns])
-        return torch.cat(patches), torch.tensor(grids)
+        channels = torch.cat(patches).unflatten(1, (3, -1, 1))
+        return normalize_pixels(channels, self.mean, self.std).flatten(1), torch.tensor(grids)
 
     def get_image_features(self, pixels: ScreenBatch) -> ScreenBatch:
-        """[N, 3, h, w] -> [N, S, F]: the frozen part.
+        """uint8 [N, 3, h, w] -> [N, S, F]: the frozen part.
 
         Screens of several sizes: lists of [3, h, w] and [S, F].
         """
@@ -231,7 +236,7 @@ class QwenHF(nn.Module):
 
     def _dummy_vision_pass(self, device: torch.device) -> Tensor:
         side = self.patch_size * self.merge_size
-        black = torch.zeros(1, 3, side, side, device=device)
+        black = torch.zeros(1, 3, side, side, dtype=torch.uint8, device=device)
         return cast(Tensor, self.get_image_features(black)).mean() * 0
 
 

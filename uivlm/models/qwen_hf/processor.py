@@ -52,22 +52,6 @@ class VisualTokenBudget:
         return self.max_tokens_by_age[min(age, len(self.max_tokens_by_age)) - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Normalizer:
-    """Bytes to floats: value / 255, minus the mean, divided by the standard deviation of the channel (R, G,
-    B).
-    """
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-    def __call__(self, rgb: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """[h, w, 3] -> [3, h, w]; rounded as transformers rounds."""
-        unit = (np.arange(256) * (1 / 255)).astype(np.float32)
-        mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
-        return np.stack([((unit - mean[c]) / std[c])[rgb[..., c]] for c in range(3)])
-
-
 def smart_resize(height: int, width: int, factor: int, min_tokens: int, max_tokens: int) -> tuple[int, int]:
     """Height and width in pixels: multiples of `factor`, with `min_tokens` to `max_tokens` visual tokens."""
     if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
@@ -97,17 +81,11 @@ class QwenHFProcessor:
         self,
         tokenizer: Tokenizer,
         config: PretrainedConfig,
-        normalizer: Normalizer,
         eos_id: int,
         pad_id: int,
         budget: VisualTokenBudget | None = None,
     ) -> None:
-        self.tokenizer, self.config, self.normalizer, self.budget = (
-            tokenizer,
-            config,
-            normalizer,
-            budget or VisualTokenBudget(),
-        )
+        self.tokenizer, self.config, self.budget = tokenizer, config, budget or VisualTokenBudget()
         tokenizer.encode_special_tokens = True  # "<|im_end|>" in a goal is ten characters, not the end token
         self.special_ids = frozenset(tokenizer.get_added_tokens_decoder())
         self.bos_ids: tuple[int, ...] = ()
@@ -153,6 +131,6 @@ class QwenHFProcessor:
         placeholders = [self.image_token_id] * (height * width // self.factor**2)
         return [int(self.config.vision_start_token_id), *placeholders, int(self.config.vision_end_token_id)]
 
-    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
-        """[3, h, w]"""
-        return self.normalizer(resize(piece.screen.pixels, *self.image_size(piece)))
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.uint8]:
+        rgb = resize(piece.screen.pixels, *self.image_size(piece))
+        return np.ascontiguousarray(rgb.transpose(2, 0, 1))

@@ -30,6 +30,8 @@ VISUAL_FIELDS = (
     "output_dim",
     "image_start_id",
 )
+MEAN = (0.48145466, 0.4578275, 0.40821073)  # of colors: R, G, B in 0..1, as in CLIP
+STD = (0.26862954, 0.26130258, 0.27577711)
 NUM_POSITIONS = 256  # rows of the vision encoder's table of positions, for any number of patches
 DEFAULT_NUM_QUERIES = 256  # visual tokens of a screen if the configuration has no number
 

@@ -18,10 +18,11 @@ from uivlm.models.multimodal import (
     lora_pattern,
     merge_multimodal_embeddings,
     needs_dummy_vision_pass,
+    normalize_pixels,
     select_trained_logits,
     vision_grad,
 )
-from uivlm.models.qwen_vl.config import QwenVLConfig
+from uivlm.models.qwen_vl.config import MEAN, STD, QwenVLConfig
 from uivlm.models.qwen_vl.language_model import (
     Block,
     RMSNorm,
@@ -95,9 +96,9 @@ class QwenVL(PreTrainedModel):
             init.normal_(value, std=std)
 
     def get_image_features(self, pixels: Tensor) -> Tensor:
-        """[N, 3, S, S] -> [N, Q, D]: the visual tokens of each screen."""
+        """uint8 [N, 3, S, S] -> [N, Q, D]: the visual tokens of each screen."""
         with vision_grad(self.transformer.visual):
-            return cast(Tensor, self.transformer.visual(pixels))
+            return cast(Tensor, self.transformer.visual(normalize_pixels(pixels, MEAN, STD)))
 
     def embed(self, input_ids: Tensor, features: Tensor | None, has_past: bool = False) -> Tensor:
         """[B, T] ids, [N, Q, D] features -> [B, T, D]. `has_past`: a row may start inside a screen's run."""
@@ -201,7 +202,7 @@ class QwenVL(PreTrainedModel):
 
     def _dummy_vision_pass(self, device: torch.device) -> Tensor:
         size = self.transformer.visual.image_size
-        black = torch.zeros(1, 3, size, size, device=device)
+        black = torch.zeros(1, 3, size, size, dtype=torch.uint8, device=device)
         return self.get_image_features(black).mean() * 0
 
 

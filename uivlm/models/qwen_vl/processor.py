@@ -12,17 +12,9 @@ from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.qwen_vl.config import QwenVLConfig
 from uivlm.models.qwen_vl.tokenizer import QwenTokenizer
 
-MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)[:, None, None]  # CLIP's, red green blue
-STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)[:, None, None]
 
-
-def to_pixel_values(rgb: NDArray[np.uint8], image_size: int) -> NDArray[np.float32]:
-    unit = np.asarray(resize(rgb, image_size), np.float32).transpose(2, 0, 1) / np.float32(255)
-    return np.ascontiguousarray((unit - MEAN) / STD)
-
-
-def resize(rgb: NDArray[np.uint8], size: int) -> Image.Image:
-    """Bicubic to size x size, as in Pillow 13.
+def resize(rgb: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """[h, w, 3] -> [3, size, size]: bicubic, as in Pillow 13.
 
     Pillow resizes one axis, rounds to bytes, then resizes the other. Before version 13 the width always came
     first; now the height does if it shrinks much more. On a tall phone that changes a pixel by several levels
@@ -32,7 +24,8 @@ def resize(rgb: NDArray[np.uint8], size: int) -> Image.Image:
     height_first = height - size > 2 * max(width - size, 0)
     between = (width, size) if height_first else (size, height)
     bicubic = Image.Resampling.BICUBIC
-    return Image.fromarray(rgb).resize(between, bicubic).resize((size, size), bicubic)
+    resized = Image.fromarray(rgb).resize(between, bicubic).resize((size, size), bicubic)
+    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
 class QwenVLProcessor:
@@ -73,5 +66,5 @@ class QwenVLProcessor:
     def image_token_ids(self, piece: ScreenPiece) -> list[int]:
         return self.tokenizer.image_token_ids(self.config.num_queries)
 
-    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.float32]:
-        return to_pixel_values(piece.screen.pixels, int(self.config.visual["image_size"]))
+    def pixel_values(self, piece: ScreenPiece) -> NDArray[np.uint8]:
+        return resize(piece.screen.pixels, int(self.config.visual["image_size"]))

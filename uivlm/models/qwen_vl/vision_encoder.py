@@ -1,6 +1,6 @@
 """Qwen-VL's vision encoder: OpenCLIP's ViT-bigG, then a resampler with a fixed number of queries.
 
-In: pixels [N, 3, S, S]. Out: visual tokens [N, Q, D].
+In: normalized pixels [N, 3, S, S]. Out: visual tokens [N, Q, D].
 Shapes: N screens, S pixels a side, P patches, W width of the ViT, Q queries, D width of the text tower.
 """
 

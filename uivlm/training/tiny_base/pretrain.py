@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader
 
 from uivlm.atomic import check_new_dir
 from uivlm.episodes.encode import IGNORE
-from uivlm.models.bridge import blank_patches
+from uivlm.models.bridge.blank_patches import find_blank, with_token
 from uivlm.models.bridge.files import load_base, save_base
 from uivlm.models.bridge.model import LlamaVit
 from uivlm.models.bridge.processor import BridgeProcessor
@@ -82,7 +82,7 @@ LESSON_CONFIGS = {
     "relating": LessonConfig(LESSON_LENGTHS, 4, 0.85, touch_jitter=False),
     "settling": LessonConfig((4, 6, 8), 0, 0.5, touch_jitter=True),  # the format of fine-tuning
 }
-RenderedScreen = tuple[RandomScreen, Tensor]  # a screen, and its pixels [3, h, w]
+RenderedScreen = tuple[RandomScreen, Tensor]  # a screen, and its pixels uint8 [3, h, w]
 Losses = dict[str, Tensor]
 
 
@@ -200,9 +200,9 @@ def index_screens(
     features: list[Tensor] = []
     for screen, pixels in screens:  # one at a time: the pixels of all screens would take gigabytes
         pages.append(screen)
-        non_blank = blank_patches.non_blank(pixels[None], model.config.patch_size)[0].numpy()
+        shows = with_token(find_blank(pixels[None], model.config.patch_size))[0].numpy()
         targets, _ = patch_targets(screen.screen, processor)
-        names.append(np.concatenate([targets, np.arange(len(targets))[:, None]], 1)[non_blank])
+        names.append(np.concatenate([targets, np.arange(len(targets))[:, None]], 1)[shows])
         features += model.get_image_features(pixels[None])
     return build_screen_index(pages), names, features
 
@@ -243,9 +243,9 @@ def learning_rate_factor(step: int, steps: int, plan: PretrainPlan) -> float:
 def reading_loss(model: LlamaVit, screens: Sequence[RenderedScreen], processor: BridgeProcessor) -> Losses:
     """The mean loss of naming what a patch shows, over patches with words and a fifth of the others."""
     pixels = torch.stack([pixels for _, pixels in screens])
-    non_blank = blank_patches.non_blank(pixels, model.config.patch_size)
+    shows = with_token(find_blank(pixels, model.config.patch_size))
     targets = [patch_targets(screen.screen, processor) for screen, _ in screens]
-    ids, weights = (torch.from_numpy(np.stack(part))[non_blank] for part in zip(*targets, strict=True))
+    ids, weights = (torch.from_numpy(np.stack(part))[shows] for part in zip(*targets, strict=True))
     without_words = ids[:, 0].eq(processor.pad_id)
     chosen = ~without_words | (torch.rand(without_words.shape) < 0.2)
     # the softmax also pushes away words that no screen shows; without the common part of all embeddings
