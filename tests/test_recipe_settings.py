@@ -122,6 +122,10 @@ def test_settings_of_qwen_hf() -> None:
             "distributed.zero_stage=1 distributed.fsdp=true",
             "distributed.fsdp .* set distributed.zero_stage to 0",
         ),
+        *(
+            (f"train.compile_blocks=true {other}", "train.compile_blocks needs whole, unquantized weights")
+            for other in ("distributed.fsdp=true", "distributed.zero_stage=1", "model.quantize=nf4")
+        ),
         (
             "distributed.fsdp=true train.cache_vision_features=true",
             "distributed.fsdp shards it: set train.cache_vision_features to false",
@@ -203,7 +207,7 @@ def test_a_bad_setting_of_qwen_hf_says_so(settings: str, message: str) -> None:
             "train.gradient_accumulation_steps=-1",
             "train.gradient_accumulation_steps is -1: it must be at least 1",
         ),
-        ("train.early_stopping_patience=3", "train.early_stopping_patience is 3, .* set data.eval_episodes"),
+        ("data.early_stopping_patience=3", "data.early_stopping_patience is 3, .* set data.eval_episodes"),
         ("optim.lr=0", "optim.lr is 0.0: it must be above 0"),
         ("train.epochs=-1", "train.epochs is -1.0: it must be above 0"),
         ("train.save_minutes=0", "train.save_minutes is 0.0: it must be above 0"),

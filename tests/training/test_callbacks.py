@@ -138,10 +138,8 @@ def test_a_run_without_progress_ends_early(
     monkeypatch.setattr(
         "uivlm.training.trainer.validate", lambda *_: {"eval_partial_match": next(told), "eval_loss": 1.0}
     )
-    out = train(
-        small(root, validation=3, early_stopping_patience=2, epochs=10.0, per_device_batch_size=5),
-        tmp_path / "out",
-    )
+    one = small(root, validation=3, epochs=10.0, per_device_batch_size=5)
+    out = train(replace(one, data=replace(one.data, early_stopping_patience=2)), tmp_path / "out")
     assert [line["eval_partial_match"] for line in lines(out) if "eval_partial_match" in line] == [
         0.2,
         0.3,
@@ -159,8 +157,8 @@ def test_validation_needs_episodes(root: Path, tmp_path: Path) -> None:
         ValueError, match="data.eval_episodes: got 2, but the split 'validation' of .* is empty"
     ):
         train(one, tmp_path / "out")
-    with pytest.raises(RecipeError, match="train.early_stopping_patience is 2, but there is no validation"):
-        small(root, early_stopping_patience=2)
+    with pytest.raises(RecipeError, match="data.early_stopping_patience is 2, but there is no validation"):
+        DataArgs(str(bare), early_stopping_patience=2)
     assert not list(tmp_path.glob("out*"))
 
 

@@ -123,6 +123,8 @@ def _model_table(
         f"{lengths.median:,}, {lengths.p95:,}, {lengths.longest:,}",
     )
     table.add_row("longest sentence", f"{lengths.longest_sentence:,} tokens")
+    compiled = "compiled" if recipe.train.compile_blocks else "not compiled: see train.compile_blocks"
+    table.add_row("decoder blocks", compiled)
     return table
 
 

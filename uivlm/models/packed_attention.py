@@ -44,15 +44,30 @@ def packed_attention(
     if attention_mask is None and supports_varlen(query_BHTd) and not rest.get("dropout"):
         assert max_length_q is not None
         return _varlen_attention(module, *whole, cu_seq_lens_q, max_length_q, **rest), None
-    lengths = cu_seq_lens_q.diff().tolist()
+    return _attention_by_sequence(module, *whole, attention_mask, cu_seq_lens_q, **rest), None
+
+
+# it reads the bounds: a graph would hold for these lengths only
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attention_by_sequence(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    cu_seq_lens: Tensor,
+    **rest: Any,
+) -> Tensor:
+    lengths = cu_seq_lens.diff().tolist()
     if attention_mask is None:
-        return _batched_attention(module, *whole, lengths, **rest), None
-    parts = zip(*(each.split(lengths, 2) for each in whole), attention_mask.split(lengths, 2), strict=True)
+        return _batched_attention(module, query, key, value, lengths, **rest)
+    whole = (each.split(lengths, 2) for each in (query, key, value))
+    parts = zip(*whole, attention_mask.split(lengths, 2), strict=True)
     outputs = [
-        sdpa_attention_forward(module, query, key, value, own.split(lengths, 3)[i], **rest)[0]
-        for i, (query, key, value, own) in enumerate(parts)
+        sdpa_attention_forward(module, q, k, v, own.split(lengths, 3)[i], **rest)[0]
+        for i, (q, k, v, own) in enumerate(parts)
     ]
-    return torch.cat(outputs, 1), None
+    return torch.cat(outputs, 1)
 
 
 def _batched_attention(

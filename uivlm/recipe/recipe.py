@@ -44,7 +44,7 @@ class Recipe:
         return self if self.quantize is None else replace(self, model=replace(model, quantize=None))
 
     def __post_init__(self) -> None:
-        train, distributed, eval_episodes = self.train, self.distributed, self.data.eval_episodes
+        train, distributed = self.train, self.distributed
         require(
             self.quantize is None or not distributed.fsdp,
             f"distributed.fsdp cannot shard quantized weights (model.quantize {self.quantize!r}): set "
@@ -56,9 +56,9 @@ class Recipe:
             "shards it: set train.cache_vision_features to false",
         )
         require(
-            train.early_stopping_patience is None or eval_episodes,
-            f"train.early_stopping_patience is {train.early_stopping_patience}, but there is no validation: "
-            "set data.eval_episodes to a number of episodes",
+            not train.compile_blocks or not (distributed.sharded or self.quantize),
+            "train.compile_blocks needs whole, unquantized weights: set it to false, or "
+            "distributed.zero_stage to 0, distributed.fsdp to false and model.quantize to null",
         )
         by_age = isinstance(self.model, QwenHFArgs) and self.model.max_visual_tokens_by_age
         require(

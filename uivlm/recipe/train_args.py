@@ -38,9 +38,16 @@ class DataArgs:
     extra: tuple[ExtraDataset, ...] = ()
     skip_too_long: bool = False  # leave sentences out that the model cannot read; otherwise they are an error
     eval_episodes: int = 0  # of the split "validation", evaluated after each tenth of a run; 0: no validation
+    early_stopping_patience: int | None = None  # validations in a row without improvement that end a run
 
     def __post_init__(self) -> None:
         at_least("data.eval_episodes", self.eval_episodes, 0)
+        at_least("data.early_stopping_patience", self.early_stopping_patience, 1)
+        require(
+            self.early_stopping_patience is None or self.eval_episodes,
+            f"data.early_stopping_patience is {self.early_stopping_patience}, but there is no validation: "
+            "set data.eval_episodes to a number of episodes",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,8 @@ class TrainArgs:
     activation_checkpointing: bool = True
     num_workers: int | None = None  # data loader processes; None: half of the cores, at most eight
     cache_vision_features: bool = False  # compute frozen vision features once, into DATA/features
-    early_stopping_patience: int | None = None  # validations in a row without improvement that end a run
+    # compile the language model's decoder blocks: faster steps on a GPU, after minutes of compilation
+    compile_blocks: bool = False
     save_minutes: float = 30.0  # between two checkpoints of the run; the last two are kept
     report_to: tuple[str, ...] = ("tensorboard",)  # what transformers reports to: "wandb", ...
     seed: int = 0
@@ -89,7 +97,6 @@ class TrainArgs:
         at_least("train.gradient_accumulation_steps", self.gradient_accumulation_steps, 1)
         above_zero("train.save_minutes", self.save_minutes)
         at_least("train.num_workers", self.num_workers, 0)
-        at_least("train.early_stopping_patience", self.early_stopping_patience, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from uivlm.episodes.encode import IGNORE, Example, Processor
 from uivlm.episodes.window_index import concat_indexes
 from uivlm.models import adapters
 from uivlm.models.build import build, prompt_format
+from uivlm.models.compiled_blocks import compile_blocks
 from uivlm.models.cost import prepare_and_measure
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.lora_layers import lora_layers, summarize_layers
@@ -76,6 +77,8 @@ def _train(recipe: recipes.Recipe, folder: Path, resume: bool, device: torch.dev
     print_lora_targets(loaded)
     eval_dataset = _window_dataset(recipe, eval_sources[0], eval_windows[0], loaded) if eval_sources else None
     model, shape = prepare_and_measure(loaded, recipe.train.seed)
+    if recipe.train.compile_blocks:
+        compile_blocks(loaded.model)
     _make_state_dir(state_dir, recipe)  # only now, so that a rejected run leaves no files
     if recipe.distributed.fsdp:
         shard_model(recipe, model, stored, device)

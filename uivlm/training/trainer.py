@@ -200,8 +200,8 @@ def make_trainer(
     trainer.remove_callback(PrinterCallback)
     trainer.shape, trainer.loaded, trainer.projector_lr = shape, loaded, recipe.optim.projector_lr
     trainer.meter = _make_meter(trainer, DTYPES[train.precision])
-    if train.early_stopping_patience is not None:
-        trainer.add_callback(EarlyStopping(train.early_stopping_patience))
+    if recipe.data.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStopping(recipe.data.early_stopping_patience))
     layout = BatchLayout(
         train.per_device_batch_size,
         train.max_packed_tokens,
