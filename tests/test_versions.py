@@ -34,7 +34,6 @@ def versions_in_readme() -> dict[str, str]:
 def test_the_lowest_allowed_version_is_the_tested_one() -> None:
     tested = versions_in_readme()
     assert {"Python", "torch", "transformers", "peft", "accelerate", "deepspeed"} <= tested.keys()
-    for name in tested.keys() - {"Python", "torch"}:
+    for name in tested.keys() - {"Python"}:
         lowest = [each.version for each in STACK[name].specifier if each.operator == ">="]
         assert lowest == [tested[name]], name
-    assert STACK["torch"].specifier.contains(tested["torch"])

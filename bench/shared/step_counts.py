@@ -89,7 +89,6 @@ def _one_call_a_layer(counts: Counter[str]) -> Iterator[None]:
     with (
         patch.object(packed_attention, "supports_varlen", lambda query: True),
         patch.object(packed_attention, "varlen_kernel", lambda: kernel),
-        patch.object(packed_attention, "_causal_option", lambda is_causal: {}),
     ):
         yield
 

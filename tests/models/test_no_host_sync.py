@@ -34,7 +34,6 @@ def one_call_for_all_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(packed_attention, "supports_varlen", lambda query: True)
     monkeypatch.setattr(packed_attention, "varlen_kernel", lambda: kernel)
-    monkeypatch.setattr(packed_attention, "_causal_option", lambda is_causal: {})
 
 
 def to_meta(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Attention within sequences of one row, against one call for each sequence; with a fake CUDA kernel too."""
 
+import inspect
 import math
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,6 @@ class FakeKernel:
         return torch.cat(outputs)
 
 
-class OldKernel(FakeKernel):
-    """As before `window_size` came."""
-
-    def __call__(self, *parts: Any, is_causal: bool = False, scale: float | None = None) -> Tensor:  # type: ignore[override]
-        return super().__call__(*parts, scale=scale, window_size=(-1, 0 if is_causal else -1))
-
-
 def use(monkeypatch: pytest.MonkeyPatch, kernel: FakeKernel) -> FakeKernel:
     monkeypatch.setattr(packed, "supports_varlen", lambda query: True)
     monkeypatch.setattr(packed, "varlen_kernel", lambda: kernel)
@@ -120,17 +114,14 @@ def test_windows_of_one_length_share_a_call(root: Path, monkeypatch: pytest.Monk
     assert [shape[:1] + shape[2:3] for shape in shapes] == [(16, 16), (1, 256)]
 
 
-@pytest.mark.parametrize("kernel", [FakeKernel, OldKernel])
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_rows_by_the_kernel(
-    root: Path, kind: str, kernel: type[FakeKernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_rows_by_the_kernel(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One call a layer gives the losses and gradients of one call a sentence."""
     recipe, loaded = loaded_of(root, kind)
     batch = batched(loaded, rows_of(recipe, loaded, (1, 3)), pack=True)
     module: Any = loaded.model.requires_grad_(True)
     results = []
-    made = kernel()
+    made = FakeKernel()
     for _ in range(2):
         module.zero_grad()
         with torch.no_grad():
@@ -192,7 +183,8 @@ def no_kernel(query: Tensor, *_: Any, scale: float | None = None, window_size: A
 
 
 def test_the_installed_kernel_has_the_expected_arguments() -> None:
-    assert packed._causal_option(True) in ({"window_size": (-1, 0)}, {"is_causal": True})
+    arguments = inspect.signature(packed.varlen_kernel()).parameters
+    assert {"scale", "window_size"} <= arguments.keys()
 
 
 def test_cpus_have_no_kernel() -> None:

@@ -7,7 +7,6 @@ bounds: transformers' "sdpa".
 Shapes: B rows, T tokens, H heads, d width of a head, L tokens of a sequence, n sequences of one length.
 """
 
-import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any, cast
@@ -109,7 +108,7 @@ def _varlen_attention(
         max_length,
         max_length,
         scale=scaling,
-        **_causal_option(causal),
+        window_size=(-1, 0 if causal else -1),
     )
     return cast(Tensor, attended)[None]
 
@@ -122,13 +121,6 @@ def varlen_kernel() -> Callable[..., Any]:
     from torch.nn.attention.varlen import varlen_attn  # here, as only CUDA needs this recent module
 
     return varlen_attn
-
-
-def _causal_option(is_causal: bool) -> dict[str, Any]:
-    """`window_size` replaced `is_causal` in newer versions of torch."""
-    if "window_size" in inspect.signature(varlen_kernel()).parameters:
-        return {"window_size": (-1, 0 if is_causal else -1)}
-    return {"is_causal": is_causal}
 
 
 for name in (PACKED_ATTENTION, VISION_ATTENTION):
