@@ -72,7 +72,6 @@ def test_settings_of_qwenvl() -> None:
     assert full.model == QwenVLArgs("folder", None)
     assert from_dict(json.loads(json.dumps(to_dict(full)))) == full
     assert override(QWEN, ["model.lora=null", "distributed.zero_stage=2"]).model == full.model
-    assert override(PLAIN, ["model.type=qwen_vl"]).model == QwenVLArgs("tiny")
 
 
 def test_settings_of_qwen_hf() -> None:
@@ -104,6 +103,10 @@ def test_settings_of_qwen_hf() -> None:
         ("model.max_length=long", "recipe.model.max_length: expected an integer, got 'long'"),
         ("model.max_length=0", "model.max_length is 0: it must be at least 1"),
         ("model.lora=8", "no such setting"),
+        (
+            "model.lora=null model.freeze_language_model=true",
+            "^model.freeze_language_model: got true; .*of a qwen_vl model.*Set model.lora.vision=true",
+        ),
         ("model.lora=null model.lora.r=8", "no such setting"),
         (
             "model.lora=null model.quantize=int8",
@@ -143,6 +146,10 @@ def test_a_bad_setting_of_qwenvl_says_so(settings: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            "model.projector=runs/stage1",
+            "^model.projector: got runs/stage1; .*of a qwen_hf model.*Set model.lora.vision=true",
+        ),
         ("model.max_visual_tokens_by_age=5", "recipe.model.max_visual_tokens_by_age: expected a list, got 5"),
         (
             "model.max_visual_tokens_by_age=[1.5]",

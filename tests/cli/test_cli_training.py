@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from tests.helpers import tiny_models
 from tests.helpers.command_line import Uivlm, refused
@@ -29,6 +31,30 @@ def test_train_then_evaluate(uivlm: Uivlm, small: Path) -> None:
     assert status == 0, err
     assert "autoui, as released" in out
     assert "mine on train, free-running" in Path("free/report.html").read_text()
+
+
+@pytest.mark.slow
+def test_train_in_two_stages(uivlm: Uivlm, small: Path) -> None:
+    """The first stage changes the projection alone; the second one starts from it, scores and merges."""
+
+    def done(*words: str) -> None:
+        status, _, err = uivlm(*words)
+        assert status == 0, err
+
+    recipe = str(small / "small.py")
+    alone = ["model.lora=null", "model.freeze_language_model=true", "train.epochs=3"]
+    done("train", recipe, *(word for one in alone for word in ("--set", one)), "--out", "stage1")
+    done("train", recipe, "--set", "model.projector=stage1", "--set", "optim.lr=1e-12", "--out", "stage2")
+    done("eval", "stage2", str(small / "data"), "--split", "train", "--out", "scores")
+    done("merge", "stage1", "--out", "base1")
+    done("merge", "stage2", "--out", "base2")
+    base, base1, base2 = (
+        load_file(folder / "model.safetensors") for folder in (small / "base", Path("base1"), Path("base2"))
+    )
+    changed = {name for name, value in base.items() if not base1[name].equal(value.float())}
+    assert changed == {"projection.weight", "projection.bias"}
+    for name in changed:
+        torch.testing.assert_close(base2[name], base1[name], msg="its rate is too small for a change")
 
 
 def test_scores_beside_each_other(uivlm: Uivlm, small: Path) -> None:

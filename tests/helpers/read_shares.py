@@ -66,6 +66,7 @@ def recipes(root: Path) -> dict[str, Recipe]:
     found["bin"] = with_model("qwen_vl", base_model=str(root / "bin"))
     found["swiglu"] = with_model("parts_dinov2", vision_encoder=str(root / "swiglu"))
     found["second stage"] = with_model("parts_vit", projector=str(root / "stage1"))
+    found["second stage of a folder"] = with_model("llama_vit", projector=str(root / "stage1"))
     return found
 
 
@@ -96,10 +97,12 @@ def check(name: str, recipe: Recipe, device: torch.device) -> None:
 
 
 def shapes_in_files(recipe: Recipe, model: nn.Module) -> list[tuple[int, ...]]:
-    """Of the weights that are read from files: all but adapters and a new projection. A tied one once."""
+    """Of the weights that are read from the files of bases: all but adapters, and a projection that is new or
+    of an earlier stage. A tied one once.
+    """
     assert all(isinstance(value, DTensor) for value in model.parameters())
     new = r"\.lora_"
-    if isinstance(recipe.model, LlamaPartsArgs):
+    if isinstance(recipe.model, LlamaPartsArgs) or getattr(recipe.model, "projector", None):
         new += r"|base_model\.model\.projection\."
     return [tuple(value.shape) for name, value in model.named_parameters() if not re.search(new, name)]
 

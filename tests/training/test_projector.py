@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback
 
-from tests.helpers import two_process
+from tests.helpers import tiny_models, two_process
 from tests.helpers.hf_llama_vit_parts import write_llama, write_vision
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny_models import prepare, with_settings
@@ -23,7 +23,7 @@ from uivlm.inference.load import load_checkpoint, read_recipe
 from uivlm.models import adapters
 from uivlm.models.build import build
 from uivlm.models.export import merge
-from uivlm.recipe import LlamaPartsArgs, LoraArgs, QwenVLArgs, Recipe, RecipeError
+from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs, QwenVLArgs, Recipe, RecipeError
 from uivlm.training.callbacks import ProgressLogger
 from uivlm.training.checkpoint import checkpoint_files
 from uivlm.training.train import train
@@ -56,6 +56,15 @@ def first_stage(recipe: Recipe) -> Recipe:
     return with_model(recipe, lora=None, freeze_language_model=True)
 
 
+@pytest.fixture(scope="module", params=["llama_parts", "llama_vit"])
+def bridge(request: pytest.FixtureRequest, parts: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """The same run, and that of a bridge from its own folder."""
+    if request.param == "llama_parts":
+        return parts
+    folder = tiny_models.base(tmp_path_factory.mktemp("bridge") / "base")
+    return replace(parts, model=LlamaVitArgs(str(folder), LoraArgs(2, 4, 0.0)))
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPoolExecutor]:
     with two_process.parent() as started:
@@ -63,23 +72,23 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def stage1(parts: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(first_stage(parts), tmp_path_factory.mktemp("stage1") / "out")
+def stage1(bridge: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(first_stage(bridge), tmp_path_factory.mktemp("stage1") / "out")
 
 
-def test_first_stage_trains_the_projection_alone(parts: Recipe, stage1: Path) -> None:
+def test_first_stage_trains_the_projection_alone(bridge: Recipe, stage1: Path) -> None:
     """Its checkpoint has the projection and no other weights; all else is as published."""
-    assert {file.name for file in stage1.iterdir()} == set(checkpoint_files(first_stage(parts)))
+    assert {file.name for file in stage1.iterdir()} == set(checkpoint_files(first_stage(bridge)))
     assert not [
         name for name in adapters.ALL_FILES if name.startswith("adapter") and (stage1 / name).exists()
     ]
-    before, after = build(parts).model.state_dict(), load_checkpoint(stage1).model.state_dict()
+    before, after = build(bridge).model.state_dict(), load_checkpoint(stage1).model.state_dict()
     changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert changed == {"projection.weight", "projection.bias"}
 
 
-def test_second_stage_starts_from_the_first(parts: Recipe, stage1: Path, tmp_path: Path) -> None:
-    second = with_model(parts, projector=str(stage1))
+def test_second_stage_starts_from_the_first(bridge: Recipe, stage1: Path, tmp_path: Path) -> None:
+    second = with_model(bridge, projector=str(stage1))
     weights = load_file(stage1 / "projector.safetensors")
     for name, value in build(second).model.projection.state_dict().items():  # type: ignore[union-attr]
         assert torch.equal(value, weights[name])
@@ -91,6 +100,12 @@ def test_second_stage_starts_from_the_first(parts: Recipe, stage1: Path, tmp_pat
         ValueError, match=r"model\.projector: got .*gone, which has no projector\.safetensors"
     ):
         build(moved)
+
+
+def test_second_stage_needs_a_projection_of_its_shape(parts: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "stage1").mkdir()
+    save_file(dict(nn.Linear(24, 32).state_dict()), tmp_path / "stage1" / "projector.safetensors")
+    second = with_model(parts, projector=str(tmp_path / "stage1"))
     with pytest.raises(ValueError, match=r"has shape \[32, 24\] where the model has \[32, 16\]"):
         build(with_model(second, vision_encoder=str(narrow_vision(tmp_path))))
 
@@ -109,10 +124,10 @@ def narrow_vision(root: Path) -> Path:
 
 
 def test_first_stage_resumes_to_the_same_bytes(
-    parts: Recipe, stage1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bridge: Recipe, stage1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its states hold no frozen weights."""
-    saving_often = with_settings(first_stage(parts), save_minutes=1e-9)
+    saving_often = with_settings(first_stage(bridge), save_minutes=1e-9)
     with monkeypatch.context() as patched:
         patched.setattr(ProgressLogger, "on_log", stop_at(3))
         with pytest.raises(StoppedError):
@@ -123,7 +138,7 @@ def test_first_stage_resumes_to_the_same_bytes(
     assert (out / "projector.safetensors").read_bytes() == (stage1 / "projector.safetensors").read_bytes()
 
 
-def test_first_stage_merges_into_a_base(parts: Recipe, stage1: Path, tmp_path: Path) -> None:
+def test_first_stage_merges_into_a_base(bridge: Recipe, stage1: Path, tmp_path: Path) -> None:
     merge(read_recipe(stage1), stage1, tmp_path / "base")
     weights = load_file(tmp_path / "base" / "model.safetensors")
     torch.testing.assert_close(
@@ -131,8 +146,8 @@ def test_first_stage_merges_into_a_base(parts: Recipe, stage1: Path, tmp_path: P
     )
 
 
-def test_projection_stays_float32(parts: Recipe, stage1: Path) -> None:
-    for recipe in (first_stage(parts), with_model(parts, projector=str(stage1))):
+def test_projection_stays_float32(bridge: Recipe, stage1: Path) -> None:
+    for recipe in (first_stage(bridge), with_model(bridge, projector=str(stage1))):
         loaded = build(with_settings(recipe, precision="bfloat16"))
         model = adapters.prepare_for_training(loaded, 0)
         assert adapters.projector(model, loaded).weight.dtype == torch.float32
@@ -203,10 +218,11 @@ def test_two_rates_under_zero(
 
 
 def test_settings_without_effect_are_errors(parts: Recipe) -> None:
-    with pytest.raises(
-        RecipeError, match=r"set model\.lora to null, or model\.freeze_language_model to false"
-    ):
-        with_model(parts, freeze_language_model=True)
+    for bridge in (parts, replace(parts, model=LlamaVitArgs("folder"))):
+        with pytest.raises(
+            RecipeError, match=r"set model\.lora to null, or model\.freeze_language_model to false"
+        ):
+            with_model(bridge, freeze_language_model=True)
     with pytest.raises(RecipeError, match=r"projector_lr is 0\.1, but a qwen_vl model has no projection"):
         with_settings(replace(parts, model=QwenVLArgs("folder")), projector_lr=0.1)
     with pytest.raises(RecipeError, match=r"distributed\.fsdp .* model\.freeze_language_model"):

@@ -6,7 +6,10 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from uivlm.recipe.checks import RecipeError, require
+from uivlm.recipe.model_args import LlamaPartsArgs, LlamaVitArgs
 from uivlm.recipe.recipe import Recipe, from_dict, to_dict
+
+FIRST_STAGE = ("model.freeze_language_model", "model.projector")  # settings of a bridge
 
 
 def recipes_dir() -> Path:
@@ -41,6 +44,11 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
         for part in parts:
             node = node.get(part) if isinstance(node, dict) else None  # type: ignore[assignment]
         known = equals and isinstance(node, dict) and last in node
+        require(
+            name not in FIRST_STAGE or isinstance(recipe.model, LlamaVitArgs | LlamaPartsArgs),
+            f"{name}: got {value}; expected a bridge (llama_vit, llama_parts): the merger or resampler of a "
+            f"{recipe.model.type} model is pretrained. Set model.lora.vision=true to train adapters on it",
+        )
         if not known or (value != "null" and isinstance(node[last], dict)):  # a part can only be set to null
             raise RecipeError(f"--set {setting!r}: no such setting; write part.field=value")
         try:

@@ -31,7 +31,12 @@ class LlamaVitArgs:
 
     base_model: str  # folder of a bridge base, or "tiny": the base that comes with this package
     lora: LoraArgs | None = LoraArgs()  # None: train language model and projection in full
+    freeze_language_model: bool = False  # with lora null: train the projection alone, as a first stage
+    projector: str | None = None  # checkpoint whose projection is the start; None: that of `base_model`
     type: Literal["llama_vit"] = "llama_vit"
+
+    def __post_init__(self) -> None:
+        _check_frozen(self.freeze_language_model, self.lora)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +49,13 @@ class LlamaPartsArgs:
     quantize: Quantization = None
     visual_tokens: VisualTokens = "grid"  # one mean; means of cells; every patch; patches that show something
     grid_size: int = 8  # rows and columns of visual tokens
-    freeze_language_model: bool = (
-        False  # with lora null: train the projection alone, a new bridge's first stage
-    )
-    projector: str | None = None  # checkpoint whose projection is the start; None: a new one
+    freeze_language_model: bool = False  # as in LlamaVitArgs
+    projector: str | None = None  # as in LlamaVitArgs; None: a new projection
     type: Literal["llama_parts"] = "llama_parts"
 
     def __post_init__(self) -> None:
         at_least("model.grid_size", self.grid_size, 1)
-        require(
-            self.lora is None or not self.freeze_language_model,
-            "model.freeze_language_model trains the projection alone, but model.lora adapts the language "
-            "model: set model.lora to null, or model.freeze_language_model to false",
-        )
+        _check_frozen(self.freeze_language_model, self.lora)
         if not self.freeze_language_model:
             _check_quantize(self.quantize, self.lora)
 
@@ -100,6 +99,14 @@ class QwenHFArgs:
         limits = f"{low} (model.min_visual_tokens) to {high} (model.max_visual_tokens)"
         wrong = [tokens for tokens in ages if not low <= tokens <= high]
         require(not wrong, f"model.max_visual_tokens_by_age has {wrong}: it must be {limits}")
+
+
+def _check_frozen(freeze_language_model: bool, lora: LoraArgs | None) -> None:
+    require(
+        lora is None or not freeze_language_model,
+        "model.freeze_language_model trains the projection alone, but model.lora adapts the language "
+        "model: set model.lora to null, or model.freeze_language_model to false",
+    )
 
 
 def _check_quantize(quantize: str | None, lora: LoraArgs | None) -> None:

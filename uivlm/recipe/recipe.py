@@ -34,7 +34,7 @@ class Recipe:
         return getattr(self.model, "freeze_language_model", False)
 
     def without_pretrained_projector(self) -> "Recipe":
-        if not isinstance(self.model, LlamaPartsArgs):
+        if not isinstance(self.model, LlamaVitArgs | LlamaPartsArgs):
             return self
         return dataclasses.replace(self, model=dataclasses.replace(self.model, projector=None))
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from uivlm.atomic import tmp_path
 from uivlm.models.bridge.model import BridgeConfig, LlamaVit
 from uivlm.models.pretrained import Shapes, check_shapes, created_as, read_weights, shapes_of
-from uivlm.models.stored_weights import StoredWeights, open_files
+from uivlm.models.stored_weights import StoredWeight, open_files
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -58,7 +58,7 @@ def load_base(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[L
     return model, tokenizer
 
 
-def open_weights(folder: str | Path, model: LlamaVit) -> StoredWeights:
+def open_weights(folder: str | Path, model: LlamaVit) -> dict[str, StoredWeight]:
     """The weights of the model that `from_config` makes, in their file."""
     weights = open_files([Path(folder) / WEIGHTS])
     _check_weights(Path(folder), model, shapes_of(weights))

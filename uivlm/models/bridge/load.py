@@ -28,8 +28,8 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import has_fixed_rope, lora_pattern
 from uivlm.models.pretrained import PROJECTOR_WEIGHTS, check_shapes, read_weights, shapes_of
 from uivlm.models.quantize import loading_options
-from uivlm.models.stored_weights import StoredWeights, in_memory
-from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs, LoraArgs
+from uivlm.models.stored_weights import StoredWeight, StoredWeights, in_memory
+from uivlm.recipe import LlamaPartsArgs, LlamaVitArgs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,15 @@ class LlamaVitLoader:
         else:
             bridge, tokenizer = files.load_base(folder, dtype)
             nn.Module.to(bridge, device)
-        loaded = _to_loaded(bridge, tokenizer, self.args.lora)
-        return replace(loaded, open_weights=partial(files.open_weights, folder, bridge))
+            _load_projection(bridge, self.args.projector)
+        loaded = _to_loaded(bridge, tokenizer, self.args)
+        return replace(loaded, open_weights=partial(self._open_weights, folder, bridge))
+
+    def _open_weights(self, folder: str | Path, model: LlamaVit) -> StoredWeights:
+        return files.open_weights(folder, model) | _stored(_read_projection(model, self.args.projector))
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
-        return replace(self.args, base_model=str(folder))
+        return LlamaVitArgs(str(folder), self.args.lora)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +72,36 @@ class LlamaPartsLoader:
             if init_device
             else from_pretrained_parts(*parts, seed, **loading_options(args.quantize, dtype, device))
         )
-        if args.projector is not None and init_device is None:
-            _load_projection(model, Path(args.projector))
+        if init_device is None:
+            _load_projection(model, args.projector)
         open_weights = partial(self._open_weights, model, dtype, seed)
-        loaded = replace(_to_loaded(model, tokenizer, args.lora), open_weights=open_weights)
-        if args.freeze_language_model:
-            loaded = replace(loaded, freeze_language_model=True, trainable_pattern=PROJECTION_PATTERN)
-        return replace(loaded, quantized=args.quantize is not None)
+        loaded = _to_loaded(model, tokenizer, args)
+        return replace(loaded, open_weights=open_weights, quantized=args.quantize is not None)
 
     def _open_weights(self, model: LlamaVit, dtype: torch.dtype, seed: int) -> StoredWeights:
         args = self.args
         weights = open_parts(model, args.base_model, args.vision_encoder)
-        if args.projector is not None:
-            projection = _read_projection(model, Path(args.projector))
-        else:
+        projection = _read_projection(model, args.projector)
+        if not projection:
             projection = new_projection_alone(model, weights, args.vision_encoder, dtype, seed)
-        return weights | {f"projection.{name}": in_memory(value) for name, value in projection.items()}
+        return weights | _stored(projection)
 
     def saved_args(self, folder: Path) -> LlamaVitArgs:
         """Once saved, the two parts are one folder."""
         return LlamaVitArgs(str(folder), self.args.lora)
 
 
-def _load_projection(model: LlamaVit, checkpoint: Path) -> None:
-    """The projection of an earlier stage, in float32 as that stage trained it."""
-    model.projection.float().load_state_dict(_read_projection(model, checkpoint))
+def _load_projection(model: LlamaVit, checkpoint: str | None) -> None:
+    """The projection of an earlier stage, if any, in float32 as that stage trained it."""
+    if weights := _read_projection(model, checkpoint):
+        model.projection.float().load_state_dict(weights)
 
 
-def _read_projection(model: LlamaVit, checkpoint: Path) -> dict[str, Tensor]:
-    file = checkpoint / PROJECTOR_WEIGHTS
+def _read_projection(model: LlamaVit, checkpoint: str | None) -> dict[str, Tensor]:
+    """The weights of an earlier stage's projection; none without a checkpoint."""
+    if checkpoint is None:
+        return {}
+    file = Path(checkpoint) / PROJECTOR_WEIGHTS
     if not file.is_file():
         raise ValueError(
             f"model.projector: got {checkpoint}, which has no {PROJECTOR_WEIGHTS}; expected the checkpoint "
@@ -107,7 +112,11 @@ def _read_projection(model: LlamaVit, checkpoint: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) -> LoadedModel:
+def _stored(projection: dict[str, Tensor]) -> dict[str, StoredWeight]:
+    return {f"projection.{name}": in_memory(value) for name, value in projection.items()}
+
+
+def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, args: LlamaVitArgs | LlamaPartsArgs) -> LoadedModel:
     def save_pretrained(model: nn.Module, folder: Path) -> None:
         assert isinstance(model, LlamaVit)
         files.save_base(folder, model, tokenizer, next(model.language.parameters()).dtype)
@@ -115,11 +124,12 @@ def _to_loaded(bridge: LlamaVit, tokenizer: Tokenizer, lora: LoraArgs | None) ->
     return LoadedModel(
         bridge,
         BridgeProcessor(tokenizer, bridge.config),
-        lora,
+        args.lora,
         LORA_TARGETS,
         save_pretrained,
         projector_name="projection",
-        trainable_pattern=TRAINABLE_PATTERN,
+        trainable_pattern=PROJECTION_PATTERN if args.freeze_language_model else TRAINABLE_PATTERN,
+        freeze_language_model=args.freeze_language_model,
         # not the pooling: where patches are read, it has no gradient
         vision_lora_targets=lora_pattern(bridge, "vision", r"\.layers?\.\d+\."),
         supports_static_decoding=has_fixed_rope(bridge.language),
