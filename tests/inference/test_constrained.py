@@ -10,7 +10,7 @@ import torch
 from tests.helpers.readers import READERS, Reader
 from uivlm.actions.text import ActionText
 from uivlm.actions.text_prefix import is_prefix
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, best_tokens
 
 LANGUAGE = ActionText(100)
 BEGUN = ("", "tap at ", "tap at 1", "swipe from 1 2 to ", "Inp", "Input text")
@@ -37,4 +37,4 @@ def test_what_may_follow_is_found_as_by_trying_every_token(tmp_path: Path, kind:
         assert sorted(found) == expected, words
         assert expected, words
         assert chances[found].tolist() == sorted(chances[found].tolist(), reverse=True)
-        assert speech.best_tokens([said], chances[None]).tolist() == found[:1]
+        assert best_tokens(chances[None], [speech.forbidden_tokens(said, chances)]).tolist() == found[:1]

@@ -1,15 +1,14 @@
 """Tokens that must follow are read together with the choice before them: the forwards are counted."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 
 from tests.helpers.engines import FIRST, conversations, wished
 from tests.helpers.readers import few_merges, qwen
 from tests.helpers.tiny_models import config, tokenizer
+from tests.helpers.transfers import Transfers
 from tests.inference.test_reachable_text import LANGUAGE, constraint
 from uivlm.actions.action import InvalidAction
 from uivlm.actions.text import TEXT_PREFIX, ActionText
@@ -100,21 +99,6 @@ def test_where_one_token_may_follow_it_is_forced(kind: object) -> None:
         assert len(may) > 1 or ended
 
 
-class Transfers(TorchFunctionMode):
-    """Counts what makes the host wait for the device."""
-
-    waits = frozenset({"tolist", "item", "__int__", "__float__", "__bool__", "nonzero", "cpu", "numpy"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counted: list[str] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ in self.waits:
-            self.counted.append(func.__name__)
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_step_waits_for_its_tokens_only(loaded: LoadedCheckpoint) -> None:
     """One transfer for the whole batch, once the masks of its states are there."""
     engine = TorchEngine(loaded, 40, constrained=True)
@@ -127,3 +111,14 @@ def test_a_step_waits_for_its_tokens_only(loaded: LoadedCheckpoint) -> None:
         with Transfers() as transfers:
             engine._step(states, logits)
     assert transfers.counted == ["tolist"]
+
+
+def test_the_search_for_candidates_waits_once_a_prefix() -> None:
+    reader, speech, size = constraint(qwen)
+    probs = torch.rand(size, generator=torch.Generator().manual_seed(0))
+    for text in ("tap at ", 'Input text "a'):
+        with Transfers() as transfers:
+            ranked = speech.ranked_tokens(reader.encode(text), probs, min_probability=0.5)
+        assert transfers.counted == ["numpy"]
+        assert [probability for _, probability in ranked] == [float(probs[token]) for token, _ in ranked]
+        assert min(probability for _, probability in ranked) >= 0.5

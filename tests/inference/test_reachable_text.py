@@ -22,7 +22,7 @@ from uivlm.actions.text import FIXED_PHRASES, ActionText
 from uivlm.actions.text_automaton import Opening, State, TextAutomaton
 from uivlm.actions.text_prefix import is_prefix
 from uivlm.episodes.encode import Processor
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, best_tokens
 from uivlm.models.vocabulary import vocabulary
 
 LANGUAGE = ActionText(100)
@@ -194,6 +194,7 @@ def test_the_best_tokens_of_a_batch_are_those_of_each_row(kind: Reader) -> None:
     reader, speech, size = constraint(kind)
     probs = torch.rand(4, size, generator=torch.Generator().manual_seed(3))
     prefixes = [reader.encode(text) for text in ("", "tap at 1", 'Input text "a', "swipe from 50 50 to 50 5")]
-    best = speech.best_tokens(prefixes, probs).tolist()
+    masks = [speech.forbidden_tokens(said, row) for said, row in zip(prefixes, probs, strict=True)]
+    best = best_tokens(probs, masks).tolist()
     for token, said, row in zip(best, prefixes, probs, strict=True):
         assert token == max(allowed(speech, said), key=lambda one, row=row: float(row[one]))

@@ -1,23 +1,22 @@
 """Decoding with thoughts: a line of free text, then the action's grammar; the action is scored alone."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers.readers import READERS, Reader
 from tests.helpers.tiny_models import base, episode, prepare, recipe, with_settings
+from tests.helpers.transfers import Transfers
 from uivlm.actions.action import InvalidAction
 from uivlm.episodes.encode import encode
 from uivlm.episodes.episode import Episode, StepNotes
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, best_tokens
+from uivlm.inference.decoding import GenerationState
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint
-from uivlm.inference.thought import (
-    MAX_THOUGHT_TOKENS,
-    RequestGrammar,
-    next_thought_token,
-    thought_length,
-)
+from uivlm.inference.thought import RequestGrammar, ThoughtConstraint, thought_length
 from uivlm.training.train import train
 
 
@@ -85,11 +84,12 @@ def test_most_probable_actions_share_the_thought(taught: LoadedCheckpoint) -> No
 def test_any_probabilities_become_a_line_and_an_action(taught: LoadedCheckpoint) -> None:
     """At the limit the line is closed, and no control token comes before the action's end."""
     processor, text = taught.processor, taught.prompt_format.action_text
-    constraint, generator = ActionConstraint(processor, text), torch.Generator().manual_seed(0)
+    constraint, thoughts = ActionConstraint(processor, text), ThoughtConstraint(processor)
+    generator = torch.Generator().manual_seed(0)
     num_closed = 0
     for _ in range(40):
         said: list[int] = []
-        grammar = RequestGrammar(constraint, 8)
+        grammar = RequestGrammar(constraint, thoughts, 8)
         while len(said) < 60 and (not said or said[-1] != processor.eos_id):
             probs = torch.rand(processor.image_token_id, generator=generator)
             said.append(int(probs.masked_fill(grammar.forbidden_tokens(said, probs), -1.0).argmax()))
@@ -104,13 +104,54 @@ def test_any_probabilities_become_a_line_and_an_action(taught: LoadedCheckpoint)
     assert num_closed > 20
 
 
+@pytest.mark.parametrize("kind", READERS)
+def test_a_thought_is_one_line_of_text(kind: Reader, tmp_path: Path) -> None:
+    """The mask against decoded text: for every token of every tokenizer."""
+    processor, size = kind(tmp_path)
+    constraint = ThoughtConstraint(processor)
+    for thought in ("", "go é"):
+        said = processor.encode(thought)
+
+        def may(token: int, said: list[int] = said) -> bool:
+            line = processor.decode([*said, token]).removesuffix("\n")
+            return token != processor.eos_id and processor.is_text_token(token) and "\n" not in line
+
+        forbidden = constraint.forbidden_tokens(said, 9, torch.zeros(size)).tolist()
+        tokens = range(0, size, 1 if size < 10_000 else 7)
+        assert [token for token in tokens if not forbidden[token]] == [t for t in tokens if may(t)]
+        assert not forbidden[processor.encode("\n")[-1]], "the end"
+
+
+def test_a_step_of_thoughts_waits_for_its_tokens_only(taught: LoadedCheckpoint) -> None:
+    """One transfer for the whole batch: of two thoughts, one at its limit, and one action."""
+    encode, probs = taught.processor.encode, torch.rand(4, taught.processor.image_token_id)
+    for constrained in (False, True):
+        engine = TorchEngine(taught, constrained=constrained)
+        for _ in range(2):  # the first one makes the masks
+            states = [
+                GenerationState(40, max_thought_tokens=8),
+                GenerationState(40, max_thought_tokens=8, thought_ids=encode("go")),
+                GenerationState(40, max_thought_tokens=2, thought_ids=encode("xy")[:2]),
+                GenerationState(40, encode("tap at "), max_thought_tokens=8, thought_ended=True),
+            ]
+            with Transfers() as transfers:
+                engine._step(states, probs)
+        assert transfers.counted == ["tolist"]
+        assert taught.processor.decode(states[2].thought_ids) == "xy\n"
+
+
 def test_a_line_ends_once(taught: LoadedCheckpoint) -> None:
     """The end token is never the first choice of a thought, however probable it is."""
-    processor = taught.processor
+    processor, thoughts = taught.processor, ThoughtConstraint(taught.processor)
     probs = torch.zeros(processor.image_token_id)
     probs[processor.eos_id], probs[processor.encode("x")[0]] = 0.9, 0.1
-    assert processor.decode([next_thought_token([], probs, MAX_THOUGHT_TOKENS, processor)]) == "x"
+
+    def chosen(said: list[int], limit: int) -> str:
+        best = best_tokens(probs[None], [thoughts.forbidden_tokens(said, limit, probs)])
+        return processor.decode(best.tolist())
+
+    assert chosen([], 9) == "x"
     full = processor.encode("x") * 5
-    assert processor.decode([next_thought_token(full, probs, 5, processor)]) == "\n"
+    assert chosen(full, 5) == "\n"
     assert thought_length(full, processor) is None
     assert thought_length([*full, *processor.encode("\ntap")], processor) == 6

@@ -30,7 +30,7 @@ from uivlm.inference import vllm_engine
 from uivlm.inference.constrained import ActionConstraint
 from uivlm.inference.engine import TorchEngine
 from uivlm.inference.load import LoadedCheckpoint, load_checkpoint, load_checkpoints_shared_base
-from uivlm.inference.thought import RequestGrammar
+from uivlm.inference.thought import RequestGrammar, ThoughtConstraint
 from uivlm.serving.batching import Batcher
 from uivlm.serving.client import RemoteAgent
 from uivlm.serving.server import serve_in_thread
@@ -44,6 +44,7 @@ class StandIn:
     def __init__(self, loaded: LoadedCheckpoint) -> None:
         self.loaded = loaded
         self.speech = ActionConstraint(loaded.processor, loaded.prompt_format.action_text)
+        self.thoughts = ThoughtConstraint(loaded.processor)
         self.asked: list[Any] = []
         self.running: set[str] = set()
         self.most_at_once = 0
@@ -77,7 +78,7 @@ class StandIn:
         ids, screens = self.spread(prompt)
         said: list[int] = []
         logprobs = []
-        bound = RequestGrammar(self.speech, wanted.extra_args["max_thought_tokens"])
+        bound = RequestGrammar(self.speech, self.thoughts, wanted.extra_args["max_thought_tokens"])
         while len(said) < wanted.max_tokens:
             await asyncio.sleep(0)
             with torch.inference_mode():

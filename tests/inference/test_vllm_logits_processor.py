@@ -11,7 +11,7 @@ import torch
 
 from tests.helpers.vllm_checkpoints import folders
 from uivlm.inference import vllm_engine
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, best_tokens
 from uivlm.inference.decoding import GenerationState, append_token
 from uivlm.inference.load import load_checkpoint
 
@@ -66,7 +66,8 @@ def test_one_token_at_a_time_is_what_is_said_at_once(tmp_path: Path, monkeypatch
             logits = torch.rand(4, size, generator=generator)
             probs = logits[:1].softmax(-1)
             row_is_open = state.stop_reason is None and len(state.token_ids) == len(batch[0])
-            best = speech.best_tokens([state.token_ids], probs) if row_is_open else None
+            mask = speech.forbidden_tokens(state.token_ids, probs[0]) if row_is_open else None
+            best = None if mask is None else best_tokens(probs, [mask])
             for said, row in zip(batch, made.apply(logits), strict=True):
                 said.append(int(row.argmax()))
             if best is not None:

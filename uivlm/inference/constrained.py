@@ -28,15 +28,8 @@ class ActionConstraint:
         vocabulary = processor.vocabulary()
         self.token_bytes = vocabulary.token_bytes
         self.automaton = TokenAutomaton(action_text, vocabulary, processor.eos_id)
-        self._mask = lru_cache(NUM_CACHED_MASKS)(_mask)
+        self._mask = lru_cache(NUM_CACHED_MASKS)(forbidden_mask)
         self._cached_forced_tokens = lru_cache(NUM_CACHED_PREFIXES)(self._forced_tokens)
-
-    def best_tokens(self, prefixes: Sequence[list[int]], probs: Tensor) -> Tensor:
-        """The most probable allowed token [B] after each prefix. `probs` [B, V]. Waits for no device."""
-        forbidden = [
-            self.forbidden_tokens(token_ids, row) for token_ids, row in zip(prefixes, probs, strict=True)
-        ]
-        return probs.masked_fill(torch.stack(forbidden), -1.0).argmax(-1)
 
     def forbidden_tokens(self, token_ids: list[int], logits: Tensor) -> Tensor:
         """True [V] for each token that may not follow, on the device of `logits` [V]."""
@@ -44,20 +37,21 @@ class ActionConstraint:
 
     def only(self, token: int, logits: Tensor) -> Tensor:
         """True [V] for all tokens but one."""
-        return self._mask(np.int32(token).tobytes(), len(logits), logits.device)
+        return self._mask(token_set([token]), len(logits), logits.device)
 
     def ranked_tokens(
         self, token_ids: list[int], probs: Tensor, min_probability: float = 0.0
     ) -> list[tuple[int, float]]:
         """The allowed tokens and their probabilities, the most probable first, down to `min_probability`.
 
-        `probs` [V].
+        `probs` [V]. Waits for the device once.
         """
         allowed = np.frombuffer(self._allowed_tokens(token_ids), np.int32)
         candidates = torch.from_numpy(allowed.astype(np.int64)).to(probs.device)
-        candidates = candidates[probs[candidates] >= min_probability]
         ranked = probs[candidates].sort(descending=True, stable=True)
-        return list(zip(candidates[ranked.indices].tolist(), ranked.values.tolist(), strict=True))
+        both = torch.stack([candidates[ranked.indices].double(), ranked.values.double()]).numpy(force=True)
+        tokens, probabilities = both[:, both[1] >= min_probability]
+        return list(zip(tokens.astype(int).tolist(), probabilities.tolist(), strict=True))
 
     def forced_tokens(self, token_ids: Sequence[int]) -> tuple[list[int], bool]:
         """The tokens that must follow, and whether the action ends after them.
@@ -137,7 +131,21 @@ class RequestConstraint:
         return self.constraint.forbidden_tokens(list(token_ids), logits)
 
 
-def _mask(allowed: bytes, vocab_size: int, device: torch.device) -> Tensor:
+def best_tokens(probs: Tensor, forbidden: Sequence[Tensor]) -> Tensor:
+    """The most probable token [B] of each row that is not `forbidden`, a mask [V]. `probs` [B, V].
+
+    Waits for no device.
+    """
+    return probs.masked_fill(torch.stack(list(forbidden)), -1.0).argmax(-1)
+
+
+def token_set(token_ids: Sequence[int]) -> bytes:
+    """Ids as the key of a mask: they are hashed once and compare by content."""
+    return np.array(token_ids, np.int32).tobytes()
+
+
+def forbidden_mask(allowed: bytes, vocab_size: int, device: torch.device) -> Tensor:
+    """True [V] for each token that is not `allowed`, a `token_set`."""
     forbidden = torch.ones(vocab_size, dtype=torch.bool)
     forbidden[torch.from_numpy(np.frombuffer(allowed, np.int32).astype(np.int64))] = False
     return forbidden.to(device)

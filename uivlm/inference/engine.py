@@ -17,7 +17,7 @@ from torch import Tensor
 from uivlm.actions.decision import Decision
 from uivlm.episodes.episode import History
 from uivlm.episodes.sentence import ScreenPiece
-from uivlm.inference.constrained import ActionConstraint
+from uivlm.inference.constrained import ActionConstraint, best_tokens
 from uivlm.inference.decode_graph import DecodeGraphs
 from uivlm.inference.decoding import (
     MAX_NEW_TOKENS,
@@ -36,7 +36,7 @@ from uivlm.inference.prefix_cache import (
     PrefixCache,
     screen_key,
 )
-from uivlm.inference.thought import next_thought_token
+from uivlm.inference.thought import ThoughtConstraint
 from uivlm.inference.top_k import search_top_k
 
 MAX_CACHED_PREFIXES = 2  # by default
@@ -81,6 +81,8 @@ class TorchEngine:
         self.checkpoint, self.max_new_tokens = checkpoint, max_new_tokens
         action_text = checkpoint.prompt_format.action_text
         self.constraint = ActionConstraint(checkpoint.processor, action_text) if constrained else None
+        thinks = checkpoint.prompt_format.thoughts != "none"
+        self.thoughts = ThoughtConstraint(checkpoint.processor) if thinks else None
         self.lock = Lock()
         # on a CPU the step of one token is not captured: there, its time is not that of starting kernels
         is_captured = checkpoint.supports_static_decoding and next(checkpoint.model.parameters()).is_cuda
@@ -166,14 +168,8 @@ class TorchEngine:
         Returns the tokens to run next; none for a sequence that has stopped.
         """
         probs = logits.float().softmax(-1)
-        if self.constraint is None:
-            best = probs.argmax(-1)
-        else:
-            best = self.constraint.best_tokens([state.token_ids for state in states], probs)
-        for i, state in enumerate(states):
-            if state.is_thinking:
-                limit, processor = state.max_thought_tokens, self.checkpoint.processor
-                best[i] = next_thought_token(state.thought_ids, probs[i], limit, processor)
+        rows = zip(states, probs, strict=True)
+        best = best_tokens(probs, [self._forbidden_tokens(state, row) for state, row in rows])
         chosen = torch.stack([best.double(), probs.gather(1, best[:, None])[:, 0].double()], 1)
         return [
             append_token(state, int(token), probability, self.checkpoint.processor, self.constraint)
@@ -181,6 +177,14 @@ class TorchEngine:
             else []
             for state, (token, probability) in zip(states, chosen.tolist(), strict=True)  # one transfer
         ]
+
+    def _forbidden_tokens(self, state: GenerationState, probs: Tensor) -> Tensor:
+        """True [V] for each token that may not follow. `probs` [V]."""
+        if self.thoughts is not None and state.is_thinking:
+            return self.thoughts.forbidden_tokens(state.thought_ids, state.max_thought_tokens, probs)
+        if self.constraint is not None:
+            return self.constraint.forbidden_tokens(state.token_ids, probs)
+        return torch.zeros_like(probs, dtype=torch.bool)
 
     def _build_prompt(self, history: History) -> _Prompt:
         processor = self.checkpoint.processor

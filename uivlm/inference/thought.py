@@ -1,20 +1,21 @@
 """The thought before an action: free text up to the end of its line, in every mode of decoding.
 
-In: the tokens of the thought so far and the model's probabilities. Out: the next token. After the line has
-ended, the action begins, with a token sequence and a grammar of its own.
+In: the tokens of the thought so far. Out: a mask of the tokens that may not follow. After the line has ended,
+the action begins, with a token sequence and a grammar of its own.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
 
 from torch import Tensor
 
 from uivlm.episodes.encode import Processor
 from uivlm.episodes.sentence import THOUGHT_END
-from uivlm.inference.constrained import ActionConstraint, RequestConstraint
+from uivlm.inference.constrained import ActionConstraint, RequestConstraint, forbidden_mask, token_set
 
 MAX_THOUGHT_TOKENS = 256  # of one thought; then its line is ended
-NUM_TOKENS_TRIED_FIRST = 32  # tokens that are tried before all are sorted
+NUM_CACHED_MASKS = 8  # there are two or three, of each device
 
 
 def thought_limit(num_free_tokens: int) -> int:
@@ -29,41 +30,46 @@ def thought_length(token_ids: Sequence[int], processor: Processor) -> int | None
     return lengths[at] if at < len(lengths) else None
 
 
-def next_thought_token(token_ids: Sequence[int], probs: Tensor, limit: int, processor: Processor) -> int:
-    """The most probable token [V] that continues the line or ends it.
+class ThoughtConstraint:
+    """Which token may come next in a thought. The masks are on the model's device."""
 
-    From `limit` on, it is the end. Control tokens, and text after the end, are not allowed.
-    """
-    if len(token_ids) >= limit:
-        return processor.encode(THOUGHT_END)[len(token_ids) - limit]
-    for tried in (min(NUM_TOKENS_TRIED_FIRST, len(probs)), len(probs)):
-        for token in probs.topk(tried).indices.tolist():
-            if _is_allowed([*token_ids, token], processor):
-                return int(token)
-    raise ValueError("no token of this model continues a thought: its vocabulary cannot write text")
+    def __init__(self, processor: Processor) -> None:
+        """ValueError if no token of the vocabulary continues a line."""
+        newline = THOUGHT_END.encode()
+        token_bytes = processor.vocabulary().token_bytes  # none for control tokens
+        line = [i for i, text in enumerate(token_bytes) if text and newline not in text.removesuffix(newline)]
+        if not line:
+            raise ValueError("no token of this model continues a thought: its vocabulary cannot write text")
+        self.line, self.end = token_set(line), processor.encode(THOUGHT_END)
+        self._mask = lru_cache(NUM_CACHED_MASKS)(forbidden_mask)
+
+    def forbidden_tokens(self, token_ids: Sequence[int], limit: int, logits: Tensor) -> Tensor:
+        """True [V] for each token that may not follow the thought so far, on the device of `logits` [V].
+
+        Text continues the line or ends it; from `limit` tokens on, it ends. Control tokens are forbidden, and
+        so is text after the end.
+        """
+        over = len(token_ids) - limit
+        allowed = self.line if over < 0 else token_set([self.end[over]])
+        return self._mask(allowed, len(logits), logits.device)
 
 
 class RequestGrammar:
     """One request whose tokens are chosen one by one: the thought, then the action."""
 
-    def __init__(self, constraint: ActionConstraint, max_thought_tokens: int) -> None:
+    def __init__(
+        self, constraint: ActionConstraint, thoughts: ThoughtConstraint, max_thought_tokens: int
+    ) -> None:
         """`max_thought_tokens`: 0 where the format has no thoughts."""
-        self.constraint, self.max_thought_tokens = constraint, max_thought_tokens
+        self.processor, self.thoughts = constraint.processor, thoughts
+        self.max_thought_tokens = max_thought_tokens
         self.action = RequestConstraint(constraint)
         self.length = None if max_thought_tokens else 0  # tokens of the thought, once it has ended
 
     def forbidden_tokens(self, token_ids: Sequence[int], logits: Tensor) -> Tensor:
         """True [V] for each token that may not follow. `token_ids` extends that of the call before."""
-        processor = self.constraint.processor
         if self.length is None:
-            self.length = thought_length(token_ids, processor)
+            self.length = thought_length(token_ids, self.processor)
         if self.length is None:
-            token = next_thought_token(token_ids, logits, self.max_thought_tokens, processor)
-            return self.constraint.only(token, logits)
+            return self.thoughts.forbidden_tokens(token_ids, self.max_thought_tokens, logits)
         return self.action.forbidden_tokens(token_ids[self.length :], logits)
-
-
-def _is_allowed(token_ids: list[int], processor: Processor) -> bool:
-    if token_ids[-1] == processor.eos_id or not processor.is_text_token(token_ids[-1]):
-        return False
-    return THOUGHT_END not in processor.decode(token_ids).removesuffix(THOUGHT_END)
