@@ -1,6 +1,7 @@
 """Every kind of model read in shares: gathered, they are the model of one process, bit for bit.
 
-tests/training/test_read_shares.py runs this program in several processes, with the folder of the models.
+tests/training/test_read_shares.py runs this program in several processes, with the folder of the models and
+an empty one.
 """
 
 import re
@@ -70,7 +71,7 @@ def recipes(root: Path) -> dict[str, Recipe]:
     return found
 
 
-def check(name: str, recipe: Recipe, device: torch.device) -> None:
+def check(name: str, recipe: Recipe, device: torch.device, scratch: Path) -> None:
     READ.clear()
     loaded, stored = build_base(recipe)
     before = Counter(READ)
@@ -85,7 +86,7 @@ def check(name: str, recipe: Recipe, device: torch.device) -> None:
     new_projection = isinstance(recipe.model, LlamaPartsArgs) and recipe.model.projector is None
     measured = {"model.embed_tokens.weight"} if new_projection and dist.get_rank() == 0 else set()
     assert set(before) == measured, f"{name}: {before}"
-    gathered = gather_weights(model, device, torch.float32)
+    gathered = gather_weights(model, device, scratch / name, torch.float32)
     if dist.get_rank():
         return
     whole = build(recipe)
@@ -114,15 +115,15 @@ def own_bytes(shape: tuple[int, ...]) -> int:
     return 4 * rows * torch.Size(shape[1:]).numel()
 
 
-def main(root: Path) -> None:
+def main(root: Path, scratch: Path) -> None:
     with process_group() as device:
         stored_weights.safe_open = CountedFile
         known = recipes(root)
         for name in FEW if dist.get_world_size() > 2 else known:
-            check(name, known[name], device)
+            check(name, known[name], device, scratch)
         print(f"process {dist.get_rank()} is done", flush=True)
     exit_distributed()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -102,6 +102,6 @@ def test_each_process_holds_its_share_and_keeps_step_without_screens(
     root: Path, parent: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     helper = str(ROOT / "tests" / "helpers" / "two_process_fsdp.py")
-    said = together(parent, [helper, str(root / "qwen_vl")], tmp_path)
+    said = together(parent, [helper, str(root / "qwen_vl"), str(tmp_path)], tmp_path)
     assert "process 0 is done" in said
     assert "process 1 is done" in said

@@ -72,7 +72,7 @@ def parent() -> Iterator[ProcessPoolExecutor]:
 def test_shares_are_the_model_and_are_read_once(
     root: Path, parent: ProcessPoolExecutor, count: int, tmp_path: Path
 ) -> None:
-    program = [str(ROOT / "tests" / "helpers" / "read_shares.py"), str(root)]
+    program = [str(ROOT / "tests" / "helpers" / "read_shares.py"), str(root), str(tmp_path)]
     said = together(parent, program, tmp_path, count)
     assert said.count(" is done") == count
 

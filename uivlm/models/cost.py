@@ -78,7 +78,7 @@ class MemoryEstimate:
     gradients: float
     optimizer: float
     activations: float
-    host: float  # what is offloaded; with FSDP new adapters and what process 0 saves
+    host: float  # what is offloaded; with FSDP new adapters, or a tensor to save
 
     @property
     def total(self) -> float:
@@ -177,7 +177,7 @@ def estimate_memory(
         trained = shape.num_trainable * 12
         share = (0 if away else 1) / gpus
         made = shape.num_trainable * 4 * gpus if recipe.model.lora else 0  # new adapters, in each process
-        saved = shape.num_trainable * 4 if adapters else shape.num_parameters * size  # in process 0
+        saved = shape.vocab_size * shape.hidden_size * size  # one whole tensor, in process 0
         return MemoryEstimate(
             weights * share + _gathered(shape, size),
             shape.num_trainable * 4 * share,

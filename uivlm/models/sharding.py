@@ -6,10 +6,12 @@ while it computes. A function marked "collective" is called by all processes tog
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -82,13 +84,16 @@ def replace_parameters(model: nn.Module, replaced: Callable[[str, nn.Parameter],
 
 
 def gather_weights(
-    model: nn.Module, device: torch.device, dtype: torch.dtype | None = None
+    model: nn.Module, device: torch.device, folder: Path, dtype: torch.dtype | None = None
 ) -> dict[str, Tensor]:
     """Process 0: whole tensors on the CPU, by name; the others: none. Collective.
 
-    Without a `dtype`, the trained ones; with it, all, and floating-point ones as `dtype`. A tensor of several
-    names stays one tensor.
+    Process 0 holds one whole tensor at a time: it writes each into a file in `folder`, and the result is
+    mapped from there. Without a `dtype`, the trained ones; with it, all, and floating-point ones as `dtype`.
+    A tensor of several names stays one tensor.
     """
+    if is_first_process():
+        folder.mkdir(exist_ok=True)  # of an interrupted run: its files are replaced
     whole: dict[int, Tensor | None] = {}
     gathered: dict[str, Tensor] = {}
     for name, value in (*model.named_parameters(remove_duplicate=False), *model.named_buffers()):
@@ -97,11 +102,18 @@ def gather_weights(
         if id(value) not in whole:
             full = value.detach().to(device)
             full = full.full_tensor() if isinstance(full, DTensor) else full
-            wanted = dtype if full.is_floating_point() else None
-            whole[id(value)] = full.to("cpu", wanted) if dist.get_rank() == 0 else None
+            new_dtype = dtype if full.is_floating_point() else None
+            file = folder / f"{len(whole)}.safetensors"
+            whole[id(value)] = _to_file(full.to("cpu", new_dtype), file) if is_first_process() else None
         if (kept := whole[id(value)]) is not None:
             gathered[name] = kept
     return gathered
+
+
+def _to_file(value: Tensor, file: Path) -> Tensor:
+    """The tensor in a new file, mapped into memory: the system drops its pages when it needs room."""
+    save_file({"value": value.contiguous()}, file)
+    return load_file(file)["value"]
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -1,8 +1,8 @@
 """Training a model that no single GPU holds: `distributed.fsdp`.
 
 In: a recipe. Out: its model, each process with its share of the weights, which is all that it reads of them;
-in the end the trained model in process 0, as `checkpoint.save` takes it. For full fine-tuning the machine of
-process 0 then needs memory for the whole model in `train.precision`.
+in the end the trained model in process 0, as `checkpoint.save` takes it. No process ever holds it whole:
+process 0 maps it from files beside the training state.
 """
 
 from pathlib import Path
@@ -25,6 +25,7 @@ from uivlm.models.stored_weights import StoredWeights
 from uivlm.recipe import Recipe
 
 SHARES = "shares"  # folder of a training state: each process's trained weights and optimizer state
+WHOLE = "whole"  # folder beside the training states: the whole trained weights, while they are saved
 SCHEDULER = "scheduler.pt"
 TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
 
@@ -63,13 +64,14 @@ def shard_model(recipe: Recipe, model: nn.Module, stored: StoredWeights, device:
 
 
 def gather_model(
-    recipe: Recipe, loaded: LoadedModel, model: nn.Module, device: torch.device
+    recipe: Recipe, loaded: LoadedModel, model: nn.Module, device: torch.device, state_dir: Path
 ) -> tuple[LoadedModel, nn.Module]:
-    """The model with whole weights on the CPU of process 0; unchanged in the others.
+    """The model with whole weights on the CPU of process 0, in files in `state_dir`; unchanged in the others.
 
-    With adapters, only the trained weights have values.
+    With adapters, only the trained weights have values. The files take as much room as the checkpoint.
     """
-    weights = gather_weights(model, device, DTYPES[recipe.train.precision] if loaded.lora is None else None)
+    dtype = DTYPES[recipe.train.precision] if loaded.lora is None else None
+    weights = gather_weights(model, device, state_dir / WHOLE, dtype)
     if not is_first_process():
         return loaded, model
     loaded = build(recipe, "meta")

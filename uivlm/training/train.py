@@ -103,7 +103,7 @@ def _train(recipe: recipes.Recipe, folder: Path, resume: bool, device: torch.dev
             "Run the same command with --resume to continue"
         )
     if recipe.distributed.fsdp:
-        loaded, model = gather_model(recipe, loaded, model, device)
+        loaded, model = gather_model(recipe, loaded, model, device, state_dir)
     if recipe.distributed.zero_stage and recipe.model.lora is not None:
         load_master_weights(model)
     if trainer.is_world_process_zero():
