@@ -196,7 +196,7 @@ class ScriptedAdb:
         self.results = list(results)
         self.calls: list[tuple[str, ...]] = []
 
-    def run(self, *arguments, timeout_s=None):
+    def run(self, *arguments, stdin=b"", timeout_s=None):
         self.calls.append(arguments)
         return subprocess.CompletedProcess(arguments, *self.results.pop(0))
 

@@ -2,7 +2,7 @@
 
 adb receives argument lists. `shell_join` alone quotes what the phone's shell parses again. If a phone
 disconnects, the link waits for it. It then repeats queries, but never commands that act: they may already
-have been executed.
+have been executed. What is typed goes to `adb shell` on stdin: every user can read a process's arguments.
 """
 
 import re
@@ -19,6 +19,7 @@ from uivlm.devices.device import DeviceError
 ADDRESS_PATTERN = r"[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+"  # a phone by network
 # Printed last: then the output is complete and the exit status 0, with every Android and every adb.
 DONE_MARKER = "uivlm-done"
+PRIVATE_OUTPUT = "its output may contain what was typed and is not shown"
 GONE_PATTERN = re.compile(
     r"^(?:adb|error|\*)"
     r".*(?:not found|no devices|offline|closed|unauthorized|cannot connect|protocol fault|reset)"
@@ -54,18 +55,22 @@ class Link:
 
         return self._retry_once(run)
 
-    def execute(self, *commands: tuple[str, ...]) -> str:
-        """Run commands in order, each at most once. Raises DeviceError if one fails or prints an error."""
+    def execute(self, *commands: tuple[str, ...], private: bool = False) -> str:
+        """Run commands in order, each at most once. Raises DeviceError if one fails or prints an error.
+
+        `private`: no list of arguments and no error contains the commands or their output.
+        """
         name = " ".join(commands[0][:2])
         try:
-            out, err = self._run(commands)
+            out, err = self._run(commands, private)
         except DeviceLostError as error:
             raise DeviceError(
                 f"phone {self.serial} disconnected during `{name}`. The command may have been executed, "
                 "so it is not repeated."
             ) from error
         if re.search(r"Exception|Error:", out + err):  # some commands return 0 even then
-            raise DeviceError(f"`{name}` failed on phone {self.serial}: {one_line(f'{out} {err}')[:300]}")
+            output = PRIVATE_OUTPUT if private else one_line(f"{out} {err}")[:300]
+            raise DeviceError(f"`{name}` failed on phone {self.serial}: {output}")
         return out
 
     def wait_for_device(self) -> None:
@@ -105,10 +110,13 @@ class Link:
             self.wait_for_device()
             return call()
 
-    def _run(self, commands: tuple[tuple[str, ...], ...]) -> tuple[str, str]:
+    def _run(self, commands: tuple[tuple[str, ...], ...], private: bool = False) -> tuple[str, str]:
         """Return stdout and stderr."""
         line = " && ".join(shell_join(argv) for argv in (*commands, ("echo", DONE_MARKER)))
-        completed = self.adb.run("-s", self.serial, "shell", line)
+        if private:
+            completed = self.adb.run("-s", self.serial, "shell", stdin=f"{line}\n".encode())
+        else:
+            completed = self.adb.run("-s", self.serial, "shell", line)
         out, err = (text.decode(errors="replace") for text in (completed.stdout, completed.stderr))
         if "INJECT_EVENTS" in out + err:
             raise DeviceError(
@@ -121,11 +129,12 @@ class Link:
         # If the connection breaks, adb prints nothing.
         cut = not (out or err) and completed.returncode in (0, 255)
         if cut or GONE_PATTERN.search(err) or self._state()[1]:
-            problem = output_line(completed)[:200] or "the connection broke during the command"
+            problem = "" if private else output_line(completed)[:200]
+            problem = problem or "the connection broke during the command"
             raise DeviceLostError(f"phone {self.serial} is gone: {problem}")
+        output = PRIVATE_OUTPUT if private else output_line(completed)[:300]
         raise DeviceError(
-            f"`{commands[0][0]}` failed on phone {self.serial} (exit status {completed.returncode}): "
-            f"{output_line(completed)[:300]}"
+            f"`{commands[0][0]}` failed on phone {self.serial} (exit status {completed.returncode}): {output}"
         )
 
 

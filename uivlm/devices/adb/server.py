@@ -42,14 +42,16 @@ class Adb:
     timeout_s: float = 30.0
     ensure_running: Callable[[], None] = field(default=lambda: None, repr=False)  # restarts our own server
 
-    def run(self, *arguments: str, timeout_s: float | None = None) -> "subprocess.CompletedProcess[bytes]":
+    def run(
+        self, *arguments: str, stdin: bytes = b"", timeout_s: float | None = None
+    ) -> "subprocess.CompletedProcess[bytes]":
         """Run one adb command. The caller checks its exit status."""
         timeout_s = timeout_s or self.timeout_s
         try:
             return subprocess.run(
                 [self.executable, *self.options, *arguments],
                 env=self.env,
-                stdin=subprocess.DEVNULL,
+                input=stdin,
                 capture_output=True,
                 timeout=timeout_s,
                 check=False,

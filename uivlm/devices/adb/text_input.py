@@ -1,6 +1,7 @@
 """Type text into the focused field of a phone behind adb: exactly that text, and none of it is executed.
 
-Text of the key map goes through `input text`, all other text through the keyboard app ADBKeyboard.
+Text of the key map goes through `input text`, all other text through the keyboard app ADBKeyboard. It may
+contain a secret, so no list of arguments and no error contains it.
 """
 
 import base64
@@ -24,7 +25,7 @@ def type_text(link: Link, text: str, keyboard_delay_s: float) -> None:
         _type_with_adb_keyboard(link, text, keyboard_delay_s)
         return
     for i in range(0, len(commands), MAX_CHUNKS_PER_COMMAND):
-        link.execute(*commands[i : i + MAX_CHUNKS_PER_COMMAND])
+        link.execute(*commands[i : i + MAX_CHUNKS_PER_COMMAND], private=True)
 
 
 def input_commands(text: str) -> list[tuple[str, ...]] | None:
@@ -58,7 +59,7 @@ def _type_with_adb_keyboard(link: Link, text: str, keyboard_delay_s: float) -> N
         raise DeviceError("the text contains half of a surrogate pair, which cannot be typed") from None
     if not has_adb_keyboard(link):
         raise DeviceError(
-            f"phone {link.serial} cannot type {text[:40]!r}: install the app ADBKeyboard for non-ASCII text"
+            f"phone {link.serial} cannot type non-ASCII text, and nothing was typed: install the app ADBKeyboard"
         )
     previous = link.query("settings", "get", "secure", "default_input_method").strip()
     try:
@@ -66,7 +67,8 @@ def _type_with_adb_keyboard(link: Link, text: str, keyboard_delay_s: float) -> N
         time.sleep(keyboard_delay_s)
         target = ("-p", ADB_KEYBOARD.split("/")[0], "-a", "ADB_INPUT_B64")
         for message in messages:
-            link.execute(("am", "broadcast", *target, "--es", "msg", base64.b64encode(message).decode()))
+            broadcast = ("am", "broadcast", *target, "--es", "msg", base64.b64encode(message).decode())
+            link.execute(broadcast, private=True)
     finally:
         if previous not in ("", "null", ADB_KEYBOARD):
             link.query("ime", "set", previous)  # a query may be repeated, which is harmless here

@@ -2,8 +2,8 @@
 
     with serve_adb(device) as port:      # then: adb connect 127.0.0.1:<port>
 
-It implements only what screenshots and input need: `shell:`, `exec:` and `shell,v2`; no keys, files or
-forwarding. Protocol: AOSP packages/modules/adb, protocol.txt and shell_protocol.h.
+It implements only what screenshots and input need: `shell:`, `exec:` and `shell,v2`, whose commands may come on
+stdin; no keys, files or forwarding. Protocol: AOSP packages/modules/adb, protocol.txt and shell_protocol.h.
 """
 
 import logging
@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from uivlm.devices.sim.faults import UnplugFault
 from uivlm.devices.sim.services import SizedDevice
@@ -27,7 +27,8 @@ HEADER = struct.Struct("<6I")  # command, two arguments, length, sum of bytes, c
 CNXN, OPEN, OKAY, WRTE, CLSE = struct.unpack("<5I", b"CNXNOPENOKAYWRTECLSE")
 VERSION = 0x01000001  # since this version the checksum may be 0
 MAX_PACKET_BYTES = 262144
-STDOUT, STDERR, EXIT = 1, 2, 3  # ids of shell_v2 packets
+STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = range(5)  # ids of shell_v2 packets
+SHELL_V2_HEADER = struct.Struct("<BI")  # id, length
 BANNER = (
     b"device::ro.product.name=simulated;ro.product.model=simulated;ro.product.device=simulated;"
     b"features=shell_v2,cmd"
@@ -99,12 +100,22 @@ class _Stream:
     remaining: memoryview
 
 
+@dataclass(slots=True)
+class _StdinShell:
+    """A shell that reads its commands from stdin."""
+
+    remote: int
+    packets: bytearray = field(default_factory=bytearray)  # received, not yet complete
+    commands: bytearray = field(default_factory=bytearray)
+
+
 class _Connection(socketserver.BaseRequestHandler):
     server: _AdbdServer
     request: socket.socket
 
     def handle(self) -> None:
         self.streams: dict[int, _Stream] = {}
+        self.shells: dict[int, _StdinShell] = {}
         self.num_opened = 0
         self.max_packet_bytes = MAX_PACKET_BYTES
         if not self.server.plugged_in:
@@ -128,29 +139,60 @@ class _Connection(socketserver.BaseRequestHandler):
             self._open(first, payload)
         elif command == OKAY:
             self._send_next_chunk(second)
+        elif command == WRTE and second in self.shells:
+            self._send(OKAY, second, first)
+            self._read_commands(second, payload)
         elif command == WRTE and second in self.streams:
             self._send(OKAY, second, first)  # commands here do not read their input
         elif command == CLSE:
             self.streams.pop(second, None)
+            self.shells.pop(second, None)
 
     def _open(self, remote: int, payload: bytes) -> None:
         service, colon, line = payload.rstrip(b"\0").partition(b":")
         name, *options = service.split(b",")
-        if not colon or name not in (b"shell", b"exec") or not line:
+        v2 = b"v2" in options
+        if not colon or name not in (b"shell", b"exec") or not (line or v2):
             self._send(CLSE, 0, remote)
             return
+        self.num_opened += 1
+        if line:
+            self._answer(line, v2, self.num_opened, remote, opens=True)
+        else:
+            self.shells[self.num_opened] = _StdinShell(remote)
+            self._send(OKAY, self.num_opened, remote)
+
+    def _read_commands(self, local: int, payload: bytes) -> None:
+        """Run what a shell without a command line read, once its stdin is closed."""
+        shell = self.shells[local]
+        shell.packets += payload
+        while len(shell.packets) >= SHELL_V2_HEADER.size:
+            stream, length = SHELL_V2_HEADER.unpack_from(shell.packets)
+            end = SHELL_V2_HEADER.size + length
+            if len(shell.packets) < end:
+                return
+            if stream == STDIN:
+                shell.commands += shell.packets[SHELL_V2_HEADER.size : end]
+            del shell.packets[:end]
+            if stream == CLOSE_STDIN:
+                del self.shells[local]
+                self._answer(bytes(shell.commands), True, local, shell.remote, opens=False)
+                return
+
+    def _answer(self, line: bytes, v2: bool, local: int, remote: int, opens: bool) -> None:
+        """Run a line and send its output. `opens`: the stream is not yet accepted."""
         unplug = self._take_unplug_fault()
         if unplug is not None and not unplug.mid_output:
             self.server.unplug(unplug.reconnect_after_s)
             return
         result = self._run(line)
-        self.num_opened += 1
-        output = _shell_v2(result) if b"v2" in options else result.stdout + result.stderr
+        output = _shell_v2(result) if v2 else result.stdout + result.stderr
         if unplug is not None:
             output = output[: len(output) // 2]
-        self.streams[self.num_opened] = _Stream(remote, memoryview(output))
-        self._send(OKAY, self.num_opened, remote)
-        self._send_next_chunk(self.num_opened)
+        self.streams[local] = _Stream(remote, memoryview(output))
+        if opens:
+            self._send(OKAY, local, remote)
+        self._send_next_chunk(local)
         if unplug is not None:
             self.server.unplug(unplug.reconnect_after_s)
 
@@ -214,4 +256,4 @@ def _shell_v2(result: CommandResult) -> bytes:
     if result.stderr:
         packets.append((STDERR, result.stderr))
     packets.append((EXIT, bytes([result.returncode & 255])))
-    return b"".join(struct.pack("<BI", stream, len(data)) + data for stream, data in packets)
+    return b"".join(SHELL_V2_HEADER.pack(stream, len(data)) + data for stream, data in packets)
