@@ -16,10 +16,14 @@ def tmp_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
 
 
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Replace the file at `path`. A reader sees the old or the new content, never a part. Returns `path`."""
+def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
+    """Replace the file at `path`. A reader sees the old or the new content, never a part. Returns `path`.
+
+    `mode`: its permissions, less those of the umask.
+    """
     temporary = tmp_path(path)
     try:
+        temporary.touch(mode)
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         os.replace(temporary, path)
     finally:

@@ -87,7 +87,7 @@ def test_a_secret_without_its_variable_is_refused_before_anything_opens(
     uivlm: Uivlm, url: str, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     assert uivlm("run", "go home", "--agent", url, "--trace-dir", "trace")[0] == 0
-    Path("policy.toml").write_text('[secrets]\npin = "UIVLM_TEST_PIN"\n')
+    Path("policy.toml").write_text('[secrets]\npin = {env = "UIVLM_TEST_PIN", apps = ["sim.*"]}\n')
     monkeypatch.delenv("UIVLM_TEST_PIN", raising=False)
     opened: list[str] = []
 

@@ -14,7 +14,7 @@ from uivlm.console.state import state_to_json
 from uivlm.devices.sim.phone import SimPhone
 from uivlm.rollout.trace_reader import read_trace
 from uivlm.rollout.trace_writer import TraceWriter
-from uivlm.safety.policy import Policy
+from uivlm.safety.policy import Policy, SecretRule
 
 TAP_DONE, SWIPE_DONE = Touch(((25, 100),), 60), Touch(((50, 160), (50, 40)), 500)
 
@@ -64,11 +64,14 @@ def test_a_demonstration_ends_with_the_console(glass, tmp_path):
     assert person.trace()[0]["status"] == "stopped"
 
 
+PIN_RULE = {"pin": SecretRule("PIN_OF_TEST", apps=("com.glass",))}
+
+
 @pytest.fixture
 def keeper(monkeypatch):
     """A policy with a secret: 4711."""
     monkeypatch.setenv("PIN_OF_TEST", "4711")
-    return Policy(confirm_apps=(), confirm_labels=(), secrets={"pin": "PIN_OF_TEST"})
+    return Policy(confirm_apps=(), confirm_labels=(), secrets=PIN_RULE)
 
 
 def all_told(person):

@@ -1,4 +1,4 @@
-"""Typed text, which may be a secret, is in no list of arguments, which every user can read, and in no error."""
+"""Typed text may be a secret: it is in no list of arguments, which every user can read, and in no error."""
 
 import base64
 from dataclasses import replace
@@ -31,8 +31,8 @@ def test_typed_text_is_in_no_list_of_arguments(adb, tmp_path, text):
     with phone_on(recorder.adb) as (device, phone, _):
         device.perform(TypeText(text))
         assert phone.text == text
+        phone.error = DeviceError(f"the field refuses {text}")
         with pytest.raises(DeviceError) as caught:
-            phone.error = DeviceError(f"the field refuses {text}")
             device.perform(TypeText(text))
     argv = recorder.log.read_text()
     assert argv.count("shell\n") >= 2

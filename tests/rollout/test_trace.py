@@ -99,6 +99,17 @@ class TakenFrom(Phone):
         super().perform(gesture)
 
 
+def test_other_users_cannot_read_a_trace(tmp_path: Path) -> None:
+    run, empty = tmp_path / "runs" / "run", tmp_path / "empty"
+    empty.mkdir(0o755)
+    for folder in (run, empty):
+        run_episode(Scripted(TAP, Finish("complete")), Phone(), "go", 9, [TraceWriter(folder, "go")])
+        modes = {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()}
+        assert set(modes.values()) == {"0o600"}
+        assert {"000.png", "run.json", "trace.jsonl", "index.html"} <= set(modes)
+        assert oct(folder.stat().st_mode & 0o777) == "0o700"
+
+
 @pytest.mark.parametrize("num_steps", [0, 1, 2])
 def test_what_a_person_did_instead(num_steps: int, tmp_path: Path) -> None:
     by_hand = [

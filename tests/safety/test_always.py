@@ -13,7 +13,7 @@ from uivlm.safety.always import Exemption
 from uivlm.safety.policy import Policy, allow_always, read_policy
 from uivlm.safety.supervisor import ConfirmationRequest, TerminalSupervisor
 
-TEXT = '# mine\n[safety]\nmax_steps = 7  # few\n[secrets]\npin = "TEST_PIN"'
+TEXT = '# mine\n[safety]\nmax_steps = 7  # few\n[secrets]\npin = {env = "TEST_PIN", apps = ["app.one"]}'
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_kind_of_gesture_is_allowed_in_one_app(file: Path) -> None:
     ],
 )
 def test_what_is_asked_for_each_time(action: Any, phone: Phone, settings: str, file: Path) -> None:
-    file.write_text(f'[safety]\n{settings}\n[secrets]\npin = "TEST_PIN"\n')
+    file.write_text(f'[safety]\n{settings}\n[secrets]\npin = {{env = "TEST_PIN", apps = ["app.one"]}}\n')
     person = ScriptedSupervisor("yes")
     agent = Says(action, action, DONE, sure=0.1)
     assert run(phone, read_policy(file), agent, person).status == "complete"

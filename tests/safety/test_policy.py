@@ -4,18 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from uivlm.safety.policy import Policy, read_policy
+from uivlm.safety.policy import Policy, SecretRule, read_policy
 
 
 def test_a_policy_is_read(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(
         '[safety]\nallow_apps = ["com.android.deskclock", "sim.*"]\nmin_confidence = 0.5\nmax_seconds = 60\n'
-        'stop_file = "stop"\nredact = ["[0-9]{16}"]\n[secrets]\npin = "BANK_PIN"\n'
+        'stop_file = "stop"\nredact = ["[0-9]{16}"]\n[secrets]\n'
+        'pin = {env = "BANK_PIN", apps = ["com.bank.*"]}\nkey = {env = "KEY", hosts = ["*.shop.example"]}\n'
     )
     assert read_policy(file) == Policy(
         allow_apps=("com.android.deskclock", "sim.*"), min_confidence=0.5, max_seconds=60.0, stop_file="stop",
-        redact=("[0-9]{16}",), secrets={"pin": "BANK_PIN"},
+        redact=("[0-9]{16}",), 
+        secrets={
+            "pin": SecretRule("BANK_PIN", apps=("com.bank.*",)),
+            "key": SecretRule("KEY", hosts=("*.shop.example",)),
+        },
     )  # fmt: skip
     file.write_text("")
     assert read_policy(file) == Policy()
@@ -44,8 +49,16 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
         ('[safety]\nconfirm_labels = [" "]', "safety.confirm_labels: got an empty label"),
         ('[safety]\nredact = ["("]', "safety.redact: .*is not a regular expression"),
         ('[safety]\nredact = ["x*"]', "safety.redact: .*matches the empty text"),
-        ("[secrets]\npin = 4711", "secrets.pin: expected a string"),
-        ('[secrets]\n"p i n" = "X"', "secrets.p i n: .*lower-case"),
+        ("[secrets]\npin = 4711", "secrets.pin: expected an object"),
+        ('[secrets]\npin = "BANK_PIN"', r"secrets.pin: got 'BANK_PIN'; expected {env = 'BANK_PIN', .*apps"),
+        ('[secrets]\npin = {env = "X"}', "secrets.pin: got neither apps nor hosts; expected"),
+        ('[secrets]\npin = {env = "X", apps = []}', "secrets.pin: got neither apps nor hosts; expected"),
+        ('[secrets]\npin = {env = "", apps = ["com.bank"]}', "secrets.pin.env: got ''; expected"),
+        ('[secrets]\npin = {env = "X", apps = ["*"]}', r"secrets.pin.apps: got '\*'; expected"),
+        ('[secrets]\npin = {env = "X", hosts = ["bank.*"]}', r"secrets.pin.hosts: got 'bank\.\*'; expected"),
+        ('[secrets]\npin = {env = "X", hosts = ["http://bank.example"]}', "secrets.pin.hosts: got 'http"),
+        ('[secrets]\npin = {apps = ["com.bank"]}', "secrets.pin.env: field required"),
+        ('[secrets]\n"p i n" = {env = "X", apps = ["com.bank"]}', "secrets: got the name 'p i n'"),
         ("secrets = 1", "secrets: got 1; expected a section"),
         ("safety = 1", "safety: got 1; expected a section"),
     ],

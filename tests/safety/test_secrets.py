@@ -9,13 +9,12 @@ from uivlm.actions.action import InvalidAction, Type
 from uivlm.actions.gesture import TypeText
 from uivlm.episodes.episode import Element
 from uivlm.rollout.trace_writer import TraceWriter
-from uivlm.safety.policy import Policy
+from uivlm.safety.policy import Policy, SecretRule
 from uivlm.safety.secrets import SecretError, load_secrets
 
 PIN = "4711-hunter2"
-SECRETIVE = Policy(
-    confirm_apps=(), confirm_labels=(), secrets={"pin": "TEST_PIN"}, redact=(r"\b\d{4} \d{4}\b",)
-)
+PIN_RULE = {"pin": SecretRule("TEST_PIN", apps=("app.one",))}
+SECRETIVE = Policy(confirm_apps=(), confirm_labels=(), secrets=PIN_RULE, redact=(r"\b\d{4} \d{4}\b",))
 
 
 def test_a_secret_reaches_the_phone_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +96,8 @@ def test_how_often_the_phone_is_inspected(monkeypatch: pytest.MonkeyPatch) -> No
         return phone.num_dumps, phone.num_lookups
 
     assert inspections(Policy()) == (1, 4), "the app: with each screen, before and after the gesture"
-    assert inspections(Policy(recheck=False, secrets={"pin": "TEST_PIN"})) == (3, 4)
-    assert inspections(Policy(secrets={"pin": "TEST_PIN"})) == (4, 4), "the screen is compared, covered"
+    assert inspections(Policy(recheck=False, secrets=PIN_RULE)) == (3, 4)
+    assert inspections(Policy(secrets=PIN_RULE)) == (4, 4), "the screen is compared, covered"
     person = ScriptedSupervisor("yes")
     assert inspections(Policy(confirm_apps=("app.*",)), person) == (2, 5)
     person.previews_gestures = True
@@ -107,7 +106,7 @@ def test_how_often_the_phone_is_inspected(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_person_is_asked_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_PIN", PIN)
-    policy = Policy(confirm_apps=("app.*",), secrets={"pin": "TEST_PIN"})
+    policy = Policy(confirm_apps=("app.*",), secrets=PIN_RULE)
     person = ScriptedSupervisor("yes")
     phone = Phone(elements=[button(f"Send {PIN}")])
     assert run(phone, policy, Says(Type(PIN), TAP, DONE), person).status == "complete"

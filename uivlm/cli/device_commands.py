@@ -164,7 +164,7 @@ def replay(
         result = run_replay(recorded, guard, tolerance, (recorder,))
     for drift in result.drifts:
         print_line(str(drift))
-    print_line(secrets.mask(result.outcome.message))
+    print_line(result.outcome.message)
     print_line(f"page: {folder / 'index.html'}")
     raise typer.Exit(result.outcome.exit_status)
 

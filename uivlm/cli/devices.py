@@ -137,11 +137,12 @@ def run_goal(
     """Pursue one goal on one phone under the policy. The trace goes into the new folder."""
     from uivlm.rollout.loop import run_episode
 
+    goal = secrets.mask(goal)
     guard = make_guard(device, policy, secrets)
     recorder = make_recorder(trace_dir, goal, secrets, {})
-    print_line(f"goal: {secrets.mask(goal)}")
+    print_line(f"goal: {goal}")
     outcome = run_episode(agent, guard, goal, min(max_steps, policy.max_steps), (recorder,))
-    print_line(secrets.mask(outcome.message))
+    print_line(outcome.message)
     print_line(f"page: {trace_dir / 'index.html'}")
     return outcome
 

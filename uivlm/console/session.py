@@ -8,6 +8,7 @@ thread of its request. So one thread at a time uses the phone.
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -112,7 +113,7 @@ class Session:
             outcome = run_episode(self.agent, guard, goal, self.policy.max_steps, observers)
             status, message = str(outcome.status), outcome.message
         except Exception as error:  # of the agent, the phone's driver or the disk: the console survives it
-            log.exception("the run has crashed")
+            log.error("the run has crashed\n%s", self.secrets.mask(traceback.format_exc()))
             status, message = "crashed", f"{type(error).__name__}: {error}"
         with self._device_lock, self.store.changed:  # the person's last gesture has ended, too
             self._current = None

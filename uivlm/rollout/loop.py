@@ -89,7 +89,9 @@ class RunObserver(Protocol):
 
 @runtime_checkable
 class SupervisedDevice(Protocol):
-    """A device that judges a gesture by the decision behind it: the safety guard."""
+    """A device that judges a gesture by the decision behind it, and knows what must not be shown: the safety
+    guard.
+    """
 
     def perform_decision(self, gesture: Gesture, decision: Decision) -> None:
         """Perform the gesture. Raises RunStopped, HumanTookOver, DeviceError."""
@@ -97,13 +99,16 @@ class SupervisedDevice(Protocol):
     def check_after_gesture(self) -> None:
         """Called when the performed gesture is recorded. Raises RunStopped, DeviceError."""
 
+    def mask(self, text: str) -> str:
+        """The text without secrets."""
+
 
 def run_episode(
     agent: Agent, device: Device, goal: str, max_steps: int, observers: Sequence[RunObserver] = ()
 ) -> Outcome:
     """Run until the agent finishes, for at most `max_steps` actions.
 
-    Every ending is reported to the observers.
+    Every ending is reported to the observers. The message is without secrets.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}; expected at least 1")
@@ -119,9 +124,11 @@ def run_episode(
     except KeyboardInterrupt:
         status, message = "interrupted", f"interrupted after {_count_steps(len(steps))}"
     except BaseException as error:
+        crash = _mask(device, f"{type(error).__name__}: {error}")
         for observer in observers:
-            observer.on_end("crashed", f"{type(error).__name__}: {error}")
+            observer.on_end("crashed", crash)
         raise
+    message = _mask(device, message)
     for observer in observers:
         observer.on_end(status, message)
     return Outcome(status, tuple(steps), message)
@@ -166,7 +173,8 @@ def _step(
         observer.on_decision(t, decision, inference_ms)
     action = decision.action
     if isinstance(action, InvalidAction):
-        return "invalid_action", f"step {t + 1}: {decision.text[:200]!r} is not an action: {action.reason}"
+        text = _mask(device, decision.text)[:200]  # masked before it is cut: a part would not be recognized
+        return "invalid_action", f"step {t + 1}: {text!r} is not an action: {action.reason}"
 
     gesture = to_gesture(action, *screen.pixels.shape[:2])
     start = time.perf_counter()
@@ -194,6 +202,10 @@ def _record_human_step(step: Step, observers: Sequence[RunObserver], steps: list
         observer.on_decision(t, decision, 0.0)
         observer.on_action(t, gesture, 0.0, by_human=True)
     steps.append(step)
+
+
+def _mask(device: Device, text: str) -> str:
+    return device.mask(text) if isinstance(device, SupervisedDevice) else text
 
 
 def _count_steps(num_steps: int) -> str:

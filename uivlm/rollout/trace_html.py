@@ -16,7 +16,7 @@ from uivlm.atomic import write_file
 from uivlm.reports.draw import caption, data_url, draw_action
 from uivlm.reports.html import render
 from uivlm.rollout.trace_reader import RecordedRun, read_trace
-from uivlm.rollout.trace_schema import PAGE_FILE, RUN_FILE, TraceStep
+from uivlm.rollout.trace_schema import FILE_MODE, PAGE_FILE, RUN_FILE, TraceStep
 
 ACTION_COLOR = "#e8175d"
 MAX_IMAGE_WIDTH, MAX_IMAGE_HEIGHT = 360, 800  # pixels of a screen on the page
@@ -46,7 +46,7 @@ def write_page(folder: Path) -> Path:
         steps=[_step_values(run, step) for step in run.steps],
         versions=versions,
     )
-    return write_file(folder / PAGE_FILE, page)
+    return write_file(folder / PAGE_FILE, page, FILE_MODE)
 
 
 def write_index(folder: Path) -> Path:
@@ -62,7 +62,7 @@ def write_index(folder: Path) -> Path:
     traces = sorted(path.parent for path in folder.rglob(RUN_FILE))
     rows = [_index_row(trace, trace.relative_to(folder).as_posix()) for trace in traces]
     page = render("trace_index", title=f"{len(traces)} traces", columns=COLUMNS, rows=rows)
-    return write_file(folder / PAGE_FILE, page)
+    return write_file(folder / PAGE_FILE, page, FILE_MODE)
 
 
 def draw_step(run: RecordedRun, step: TraceStep) -> Image.Image:

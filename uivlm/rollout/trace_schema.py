@@ -16,6 +16,7 @@ from uivlm.rollout.loop import EndStatus
 
 VERSION: Final = 2
 RUN_FILE, STEPS_FILE, PAGE_FILE = "run.json", "trace.jsonl", "index.html"
+DIR_MODE, FILE_MODE = 0o700, 0o600  # a trace shows a person's phone: other users must not read it
 FINISHED_STATUSES = ("complete", "impossible")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 

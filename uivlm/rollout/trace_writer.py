@@ -5,8 +5,8 @@
     run.json                goal, actor, status and versions; written at the start and at the end
     index.html              the page: each screen with its tap or swipe drawn on it
 
-A thread writes the screens while the model computes. `uivlm.rollout.trace_schema` defines the rows;
-docs/traces.md describes them.
+Only their user can read them. A thread writes the screens while the model computes.
+`uivlm.rollout.trace_schema` defines the rows; docs/traces.md describes them.
 """
 
 import math
@@ -24,6 +24,8 @@ from uivlm.episodes.episode import Screen
 from uivlm.rollout.loop import EndStatus
 from uivlm.rollout.trace_html import write_page
 from uivlm.rollout.trace_schema import (
+    DIR_MODE,
+    FILE_MODE,
     RUN_FILE,
     STEPS_FILE,
     VERSION,
@@ -43,6 +45,7 @@ class TraceWriter:
     ) -> None:
         check_new_dir(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(DIR_MODE)
         self.folder = folder
         self._image_writer = ThreadPoolExecutor(1, "trace")
         self._pending_image: Future[object] | None = None  # the current step's screen
@@ -52,7 +55,7 @@ class TraceWriter:
             started=_now(), ended=None, metadata=metadata or {}, versions=_versions(),
         )  # fmt: skip
         self._write_info()
-        (folder / STEPS_FILE).touch()
+        (folder / STEPS_FILE).touch(FILE_MODE)
 
     def on_screen(self, t: int, screen: Screen, duration_ms: float) -> None:
         """Write the previous step.
@@ -66,7 +69,9 @@ class TraceWriter:
         elif step.action is not None:
             proposed = Proposal(step.text, step.action, step.confidence)
         name = f"{t:03d}.png"
-        self._pending_image = self._image_writer.submit(lambda: write_file(self.folder / name, screen.png))
+        self._pending_image = self._image_writer.submit(
+            lambda: write_file(self.folder / name, screen.png, FILE_MODE)
+        )
         height, width = screen.pixels.shape[:2]
         self._step = TraceStep(
             t=t, screen=name, height=height, width=width, actor=self._info.actor, proposed=proposed,
@@ -115,7 +120,7 @@ class TraceWriter:
         self._info = replace(self._info, num_steps=self._info.num_steps + 1)
 
     def _write_info(self) -> None:
-        write_file(self.folder / RUN_FILE, to_json(self._info, indent=1) + "\n")
+        write_file(self.folder / RUN_FILE, to_json(self._info, indent=1) + "\n", FILE_MODE)
 
 
 def finite_or_none(confidence: float | None) -> float | None:

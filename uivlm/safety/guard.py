@@ -73,6 +73,10 @@ class Guard:
         """A gesture may open another app. Raises RunStopped if the policy denies it."""
         self._check_app("after")
 
+    def mask(self, text: str) -> str:
+        """The text without secrets."""
+        return self.secrets.mask(text)
+
     def _perform(self, gesture: Gesture, decision: Decision | None) -> None:
         assert self._screen is not None, "a gesture needs a screen"
         self._check_stop_conditions()
@@ -169,7 +173,7 @@ class Guard:
         self, screen: Screen, decision: Decision | None, gesture: Gesture, reasons: tuple[Reason, ...]
     ) -> None:
         masked = None if decision is None else mask_decision(decision, self.secrets)
-        texts = tuple(reason.text for reason in reasons)
+        texts = tuple(self.secrets.mask(reason.text) for reason in reasons)
         exemptions = tuple(reason.exemption for reason in reasons if reason.exemption is not None)
         offered = exemptions if self.policy.file and len(exemptions) == len(reasons) else ()
         request = ConfirmationRequest(

@@ -6,8 +6,9 @@ deny_apps = ["com.bank.*"]               # a name may end with *
 min_confidence = 0.5                     # below it, a person must confirm
 max_seconds = 300
 
-[secrets]
-pin = "BANK_PIN"    # {secret:pin} in goals and typed text is replaced by the variable BANK_PIN
+[secrets]  # {secret:pin} in goals and typed text is replaced by the variable BANK_PIN, in these apps only
+pin = {env = "BANK_PIN", apps = ["com.bank.app"]}
+password = {env = "SHOP_PASSWORD", hosts = ["shop.example.org"]}  # on web pages
 
 [[always]]          # what a person allowed for good, see always.py
 app = "com.whatsapp"
@@ -29,6 +30,8 @@ from uivlm.safety.always import Exemption, append_exemptions
 from uivlm.safety.apps import SENSITIVE_APPS
 
 PACKAGE_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*\*?|\*")  # Android's names, hosts of web pages; * at the end
+HOST_PATTERN = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*")
+EXAMPLE_PLACES = 'apps = ["com.bank.app"] or hosts = ["shop.example.org"]'
 SECRET_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
 
 # Words on buttons whose effect cannot be undone.
@@ -41,6 +44,23 @@ SENSITIVE_LABELS = (
 RENAMED = {  # settings of uivlm 0.1
     "allow": "allow_apps", "deny": "deny_apps", "ask_in": "confirm_apps", "commits": "confirm_labels",
 }  # fmt: skip
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
+class SecretRule:
+    """One secret: where its value is, and where it may be typed."""
+
+    env: str  # environment variable
+    apps: tuple[str, ...] = ()  # packages; a name may end with *
+    hosts: tuple[str, ...] = ()  # hosts of web pages; *. at the start stands for any subdomain
+
+    def allows(self, app: str) -> bool:
+        """May it be typed in this foreground app or on this host?"""
+        return bool(app) and _matches(app, (*self.apps, *self.hosts))
+
+    def __str__(self) -> str:
+        return ", ".join((*self.apps, *self.hosts))
 
 
 @with_config(STRICT)
@@ -59,7 +79,7 @@ class Policy:
     max_repeats: int = 3  # of one gesture on the same screen
     stop_file: str = ""  # path; the run ends when this file appears
     redact: tuple[str, ...] = ()  # regular expressions; neither model nor trace sees what they match
-    secrets: dict[str, str] = field(default_factory=dict)  # name -> environment variable
+    secrets: dict[str, SecretRule] = field(default_factory=dict)  # by name
     always: tuple[Exemption, ...] = ()  # what a person allowed for good
     file: Path | None = field(default=None, compare=False)  # the policy's file, which keeps `always`
 
@@ -81,12 +101,8 @@ class Policy:
             raise ValueError("safety.confirm_labels: got an empty label, which every button has. Remove it")
         for pattern in self.redact:
             _check_pattern(pattern)
-        for name, variable in self.secrets.items():
-            if not SECRET_NAME_PATTERN.fullmatch(name) or not variable:
-                raise ValueError(
-                    f"secrets.{name}: got {variable!r}; expected a name of lower-case letters, digits and _, "
-                    "and the name of an environment variable"
-                )
+        for name, rule in self.secrets.items():
+            _check_secret(name, rule)
 
     @property
     def needs_app(self) -> bool:
@@ -149,13 +165,38 @@ def _parse(sections: dict[str, Any]) -> Policy:
         if name not in known:
             raise ValueError(f"safety.{name} is unknown; expected one of {', '.join(known)}")
     policy = from_json(TypeAdapter(Policy), safety, "safety")
-    secrets = from_json(TypeAdapter(dict[str, str]), sections.get("secrets", {}), "secrets")
+    for name, rule in sections.get("secrets", {}).items():
+        if isinstance(rule, str):  # the form before uivlm 0.3
+            raise ValueError(
+                f"secrets.{name}: got {rule!r}; expected {{env = {rule!r}, ...}} with the apps or hosts "
+                f"in which it may be typed: {EXAMPLE_PLACES}"
+            )
+    secrets = from_json(TypeAdapter(dict[str, SecretRule]), sections.get("secrets", {}), "secrets")
     always = from_json(TypeAdapter(tuple[Exemption, ...]), sections.get("always", []), "always")
     return replace(policy, secrets=secrets, always=always)
 
 
 def _matches(app: str, packages: tuple[str, ...]) -> bool:
     return any(fnmatchcase(app, package) for package in packages)
+
+
+def _check_secret(name: str, rule: SecretRule) -> None:
+    if not SECRET_NAME_PATTERN.fullmatch(name):
+        raise ValueError(f"secrets: got the name {name!r}; expected lower-case letters, digits and _")
+    if not rule.env:
+        raise ValueError(f"secrets.{name}.env: got ''; expected the name of an environment variable")
+    if not (rule.apps or rule.hosts):
+        raise ValueError(
+            f"secrets.{name}: got neither apps nor hosts; expected the apps, or the hosts of web pages, "
+            f"in which it may be typed: {EXAMPLE_PLACES}"
+        )
+    for field_name, places, pattern in (
+        ("apps", rule.apps, PACKAGE_PATTERN),
+        ("hosts", rule.hosts, HOST_PATTERN),
+    ):
+        for place in places:
+            if place == "*" or not pattern.fullmatch(place):
+                raise ValueError(f"secrets.{name}.{field_name}: got {place!r}; expected {EXAMPLE_PLACES}")
 
 
 def _check_pattern(pattern: str) -> None:

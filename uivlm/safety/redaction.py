@@ -4,18 +4,27 @@ masks.
 `RedactingDevice` covers secrets on screens and resolves references in typed text. `MaskSecrets` masks events.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from uivlm.actions.decision import Decision
 from uivlm.actions.gesture import Gesture, TypeText
-from uivlm.devices.device import Device, DeviceError, InspectableDevice
+from uivlm.devices.device import OPAQUE_WINDOW, Device, DeviceError, InspectableDevice
 from uivlm.episodes.episode import Element, Screen
 from uivlm.rollout.loop import EndStatus, RunObserver
-from uivlm.safety.secrets import Secrets, cover_secrets, mask_secrets
+from uivlm.safety.secrets import REFERENCE_PATTERN, Secrets, mask_secrets
+
+COVER_GRAY = 96  # gray level of a covered element
+MAX_UNKNOWN_FRACTION = 0.5  # of the screen; if more is covered as unknown, a person must continue
 
 
 class RedactionError(DeviceError):
-    """The phone cannot list its elements, so secrets on the screen cannot be covered."""
+    """Secrets on the screen cannot be covered, because the phone cannot list what is on it."""
 
 
 class RedactingDevice:
@@ -30,10 +39,11 @@ class RedactingDevice:
 
     def capture(self) -> tuple[Screen, tuple[Element, ...] | None]:
         """The covered screen, and its elements if they were needed to cover it."""
-        screen = self.device.screen()
-        if not (self.secrets.values or self.secrets.patterns):
-            return screen, None
-        elements = self.device.elements() if isinstance(self.device, InspectableDevice) else None
+        with self._masked_errors():
+            screen = self.device.screen()
+            if not (self.secrets.values or self.secrets.patterns):
+                return screen, None
+            elements = self.device.elements() if isinstance(self.device, InspectableDevice) else None
         if elements is None:
             raise RedactionError(
                 "the phone cannot list the elements on its screen, so secrets cannot be covered"
@@ -41,10 +51,62 @@ class RedactingDevice:
         return cover_secrets(screen, elements, self.secrets), elements
 
     def perform(self, gesture: Gesture) -> None:
-        """Raises SecretError before anything is typed, DeviceError."""
-        if isinstance(gesture, TypeText):
-            gesture = TypeText(self.secrets.resolve(gesture.text))
-        self.device.perform(gesture)
+        """Raises SecretError before a secret is typed in an app that must not get it, DeviceError."""
+        with self._masked_errors():
+            if isinstance(gesture, TypeText):
+                gesture = self._resolve(gesture)
+            self.device.perform(gesture)
+
+    def _resolve(self, gesture: TypeText) -> TypeText:
+        """The text with values, if the app that is now in the foreground may get them."""
+        if not REFERENCE_PATTERN.search(gesture.text):
+            text = gesture.text
+        else:
+            app = self.device.foreground() if isinstance(self.device, InspectableDevice) else ""
+            text = self.secrets.resolve(gesture.text, app)
+        # Also if typing fails midway, the phone may show it.
+        self.secrets.typed.update(REFERENCE_PATTERN.findall(self.secrets.mask(text)))
+        return TypeText(text)
+
+    @contextmanager
+    def _masked_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DeviceError as error:
+            raise DeviceError(self.secrets.mask(str(error))) from None  # a log would print its cause, too
+
+
+def cover_secrets(screen: Screen, elements: Sequence[Element], secrets: Secrets) -> Screen:
+    """The screen with every element covered whose text contains a secret.
+
+    A value may be split over consecutive elements. Once a secret was typed, elements of unknown content are
+    covered as well. Raises RedactionError if they are most of the screen.
+    """
+    replacements = secrets.replacements("\n".join(element.text for element in elements))
+    unknown = [element for element in elements if secrets.typed and element.ui_type == OPAQUE_WINDOW]
+    if sum(element.height * element.width for element in unknown) > MAX_UNKNOWN_FRACTION:
+        raise RedactionError("most of the page cannot be read, so a typed secret cannot be covered on it")
+    ends = list(accumulate(len(element.text) + 1 for element in elements))
+    secret = [
+        element
+        for element, end in zip(elements, ends, strict=True)
+        if any(replacements[end - 1 - len(element.text) : end - 1])
+    ]
+    if not (secret or unknown):
+        return screen
+    pixels = screen.pixels.copy()
+    for element in (*secret, *unknown):
+        _cover(pixels, element)
+    visible = tuple(element for element in screen.elements if not secrets.contains_secret(element.text))
+    return Screen(pixels, visible)
+
+
+def _cover(pixels: NDArray[np.uint8], element: Element) -> None:
+    height, width = pixels.shape[:2]
+    top, left = int(element.y * height), int(element.x * width)
+    bottom = int(np.ceil((element.y + element.height) * height))
+    right = int(np.ceil((element.x + element.width) * width))
+    pixels[max(top, 0) : bottom, max(left, 0) : right] = COVER_GRAY
 
 
 class MaskSecrets:

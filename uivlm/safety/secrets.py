@@ -2,43 +2,48 @@
 them.
 
 A goal contains `{secret:pin}`, the model types `{secret:pin}`, and only the phone gets the environment's
-value. Screens that show the value are covered first.
+value, in the apps that the policy names. Screens that show the value are covered first.
 """
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TypeVar
-
-import numpy as np
 
 from uivlm.actions.action import Action, InvalidAction, Type
 from uivlm.actions.gesture import Gesture, TypeText
-from uivlm.episodes.episode import Element, Screen
-from uivlm.safety.policy import Policy
+from uivlm.safety.policy import Policy, SecretRule
+from uivlm.safety.similar_text import find_values
 
 REFERENCE_PATTERN = re.compile(r"\{secret:([a-z][a-z0-9_]*)\}")
-COVER_GRAY = 96  # gray level of a covered element
+REDACTED = "[redacted]"
 Maskable = TypeVar("Maskable", bound=Action | InvalidAction | Gesture)
 
 
 class SecretError(ValueError):
-    """A reference to an unknown secret; the text names it."""
+    """A reference to an unknown secret, or in an app that must not get it; the text names both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
     values: dict[str, str]  # name -> value for the phone
+    rules: dict[str, SecretRule]  # name -> where it may be typed
     patterns: tuple[re.Pattern[str], ...]
+    typed: set[str] = field(default_factory=set)  # names of the values that the phone has received
 
-    def resolve(self, text: str) -> str:
-        """The text with values in place of references. Raises SecretError."""
-        return REFERENCE_PATTERN.sub(lambda match: self._value(match[1]), text)
+    def resolve(self, text: str, app: str) -> str:
+        """The text with values in place of references, for the foreground app. Raises SecretError."""
+        return REFERENCE_PATTERN.sub(lambda match: self._value(match[1], app), text)
 
-    def _value(self, name: str) -> str:
+    def _value(self, name: str, app: str) -> str:
         if name not in self.values:
             raise SecretError(f"{{secret:{name}}} is not in the policy: name its variable in [secrets]")
+        if not self.rules[name].allows(app):
+            raise SecretError(
+                f"the policy does not allow {{secret:{name}}} in {app or 'an unknown app'}: "
+                f"secrets.{name} is for {self.rules[name]}"
+            )
         return self.values[name]
 
     def contains_secret(self, text: str) -> bool:
@@ -46,11 +51,30 @@ class Secrets:
 
     def mask(self, text: str) -> str:
         """The text with references in place of values, and without redacted patterns."""
-        for name, value in self.values.items():
-            text = text.replace(value, f"{{secret:{name}}}")
-        for pattern in self.patterns:
-            text = pattern.sub("[redacted]", text)
-        return text
+        masked = "|".join(map(re.escape, (REDACTED, *map(_reference, self.values))))
+        parts = re.split(f"({masked})", text)
+        return "".join(part if i % 2 else self._mask_part(part) for i, part in enumerate(parts))
+
+    def _mask_part(self, text: str) -> str:
+        groups = groupby(zip(text, self.replacements(text), strict=True), key=lambda pair: pair[1])
+        return "".join(
+            replacement[1] if replacement else "".join(letter for letter, _ in pairs)
+            for replacement, pairs in groups
+        )
+
+    def replacements(self, text: str) -> list[tuple[int, str] | None]:
+        """What replaces each letter: the start of a match and its replacement; longer values come first."""
+        result: list[tuple[int, str] | None] = [None] * len(text)
+        spans = [(start, end, _reference(name)) for start, end, name in find_values(text, self.values)]
+        spans += [(*match.span(), REDACTED) for pattern in self.patterns for match in pattern.finditer(text)]
+        for start, end, replacement in spans:
+            for i in range(start, end):
+                result[i] = result[i] or (start, replacement)
+        return result
+
+
+def _reference(name: str) -> str:
+    return f"{{secret:{name}}}"
 
 
 def mask_secrets(value: Maskable, secrets: Secrets) -> Maskable:
@@ -65,27 +89,11 @@ def mask_secrets(value: Maskable, secrets: Secrets) -> Maskable:
 def load_secrets(policy: Policy) -> Secrets:
     """The values of the policy's secrets. Raises SecretError if a variable is not set."""
     values = {}
-    for name, variable in policy.secrets.items():
-        value = os.environ.get(variable, "")
+    for name, rule in policy.secrets.items():
+        value = os.environ.get(rule.env, "")
         if not value:
             raise SecretError(
-                f"secrets.{name}: the environment variable {variable} is not set: export {variable}=..."
+                f"secrets.{name}: the environment variable {rule.env} is not set: export {rule.env}=..."
             )
         values[name] = value
-    return Secrets(values, tuple(re.compile(pattern) for pattern in policy.redact))
-
-
-def cover_secrets(screen: Screen, elements: Sequence[Element], secrets: Secrets) -> Screen:
-    """The screen with every element covered whose text contains a secret."""
-    secret_elements = [element for element in elements if secrets.contains_secret(element.text)]
-    if not secret_elements:
-        return screen
-    pixels = screen.pixels.copy()
-    height, width = pixels.shape[:2]
-    for element in secret_elements:
-        top, left = int(element.y * height), int(element.x * width)
-        bottom = int(np.ceil((element.y + element.height) * height))
-        right = int(np.ceil((element.x + element.width) * width))
-        pixels[max(top, 0) : bottom, max(left, 0) : right] = COVER_GRAY
-    visible = tuple(element for element in screen.elements if not secrets.contains_secret(element.text))
-    return Screen(pixels, visible)
+    return Secrets(values, policy.secrets, tuple(re.compile(pattern) for pattern in policy.redact))

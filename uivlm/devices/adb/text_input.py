@@ -59,7 +59,7 @@ def _type_with_adb_keyboard(link: Link, text: str, keyboard_delay_s: float) -> N
         raise DeviceError("the text contains half of a surrogate pair, which cannot be typed") from None
     if not has_adb_keyboard(link):
         raise DeviceError(
-            f"phone {link.serial} cannot type non-ASCII text, and nothing was typed: install the app ADBKeyboard"
+            f"phone {link.serial} cannot type non-ASCII text: install the app ADBKeyboard. Nothing was typed."
         )
     previous = link.query("settings", "get", "secure", "default_input_method").strip()
     try:

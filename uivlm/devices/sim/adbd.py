@@ -2,8 +2,9 @@
 
     with serve_adb(device) as port:      # then: adb connect 127.0.0.1:<port>
 
-It implements only what screenshots and input need: `shell:`, `exec:` and `shell,v2`, whose commands may come on
-stdin; no keys, files or forwarding. Protocol: AOSP packages/modules/adb, protocol.txt and shell_protocol.h.
+It implements only what screenshots and input need: `shell:`, `exec:` and `shell,v2`, which also reads
+commands from stdin; no keys, files or forwarding. Protocol: AOSP packages/modules/adb, protocol.txt and
+shell_protocol.h.
 """
 
 import logging
