@@ -5,8 +5,7 @@
         phone = WebDevice(page, "http://127.0.0.1:8000/", Viewport(160, 210))
 
 There is one page and no tabs: a link to a new tab opens in the same page. Screenshots do not show the dialogs
-of a page (`alert`, `confirm`): they are closed at once, and questions are answered with "no". Screenshots
-show frames of other sites, but `elements` does not include their contents.
+of a page (`alert`, `confirm`): they are closed at once, and questions are answered with "no".
 """
 
 import base64
@@ -33,6 +32,12 @@ from uivlm.devices.web.chromium import (
     BrowserTimeoutError,
     open_browser,
 )
+from uivlm.devices.web.elements import (
+    ELEMENTS_SCRIPT,
+    FOCUS_IS_OURS_SCRIPT,
+    OPEN_SHADOW_ROOTS_SCRIPT,
+    to_elements,
+)
 from uivlm.episodes.episode import Element, Screen
 
 FIRST_FRAME_DELAY_S, FRAME_INTERVAL_S = 0.05, 0.05  # before the first frame, between two frames
@@ -49,42 +54,6 @@ SINGLE_PAGE_SCRIPT = """
 window.open = url => { if (url) location.href = url; return null };
 addEventListener("click", event => event.target.closest?.("a[target]")?.removeAttribute("target"), true);
 """
-
-# Returns {area, elements}: the visible part of the layout and [[top, left, height, width, text, type], ...],
-# all in CSS pixels.
-ELEMENTS_SCRIPT = """(() => {
-  const CONTROLS = "a, button, input, select, textarea, summary, label, img, svg,"
-    + " [role], [onclick], [contenteditable]";
-  const line = text => (text || "").replace(/\\s+/g, " ").trim();
-  const ownText = node =>
-    line([...node.childNodes].filter(child => child.nodeType === 3).map(child => child.data).join(" "));
-  const fieldText = node => {
-    if (node.matches("input[type=password]")) return line(node.placeholder);
-    if (node.matches("select")) return line(node.selectedOptions[0]?.text);
-    if (node.matches("input[type=checkbox], input[type=radio]")) return "";
-    return line(node.value || node.placeholder);
-  };
-  const label = node => line(node.getAttribute("aria-label")) || (node.matches("input, select, textarea")
-    ? fieldText(node) : line(node.alt || node.innerText || node.getAttribute("title")));
-  const view = window.visualViewport;
-  const area = { top: view.offsetTop, left: view.offsetLeft, height: view.height, width: view.width };
-  const elements = [];
-  for (const node of document.body?.querySelectorAll("*") || []) {
-    const control = node.matches(CONTROLS);
-    if (!(control || ownText(node))) continue;
-    if (!node.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
-    const box = node.getBoundingClientRect();
-    const top = Math.max(box.top, area.top), bottom = Math.min(box.bottom, area.top + area.height);
-    const left = Math.max(box.left, area.left), right = Math.min(box.right, area.left + area.width);
-    if (bottom - top < 1 || right - left < 1) continue;
-    const front = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
-    if (!front || !(node.contains(front) || front.contains(node))) continue;
-    const text = control ? label(node) : ownText(node);
-    elements.push([top - area.top, left - area.left, bottom - top, right - left, text,
-      text ? "TEXT" : "ICON_" + (node.matches("input") ? node.type : node.tagName).toUpperCase()]);
-  }
-  return { area, elements };
-})()"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +97,7 @@ class WebDevice:
         page.call("Emulation.setScrollbarsHidden", hidden=True)
         page.add_init_script(stylesheet_script(NO_ANIMATION_CSS))
         page.add_init_script(SINGLE_PAGE_SCRIPT)
+        page.add_init_script(OPEN_SHADOW_ROOTS_SCRIPT)
         page.goto(start_url)
 
     def screen(self) -> Screen:
@@ -163,18 +133,15 @@ class WebDevice:
                 raise DeviceError(f"gesture: got {gesture}; expected a touch with one or two points")
 
     def foreground(self) -> str:
-        """Return the host of the page."""
+        """Return the host of the page; "" if the focus is in a frame of another origin, which gets text."""
         index, entries = self._navigation_history()
+        if not self._retry_while_navigating(partial(self.page.evaluate, FOCUS_IS_OURS_SCRIPT)):
+            return ""
         return urlsplit(entries[index]["url"]).hostname or ""
 
     def elements(self) -> tuple[Element, ...]:
-        """Return visible, uncovered texts and controls; without the text of passwords."""
-        result = self._retry_while_navigating(partial(self.page.evaluate, ELEMENTS_SCRIPT))
-        height, width = result["area"]["height"], result["area"]["width"]
-        return tuple(
-            Element(y / height, x / width, h / height, w / width, text, ui_type)
-            for y, x, h, w, text, ui_type in result["elements"]
-        )
+        """Return the page, then visible texts and controls; without the text of passwords."""
+        return to_elements(self._retry_while_navigating(partial(self.page.evaluate, ELEMENTS_SCRIPT)))
 
     def _frame(self) -> bytes:
         """Return the page as a PNG."""
