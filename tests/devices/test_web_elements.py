@@ -31,6 +31,11 @@ ROWS = {  # name -> body, script that shows a text in it
     "input": (FIELD, "show.push(text => field.value = text)"),
     "open shadow root": ("<x-y></x-y>", SHADOW.replace("MODE", "open")),
     "closed shadow root": ("<x-y></x-y>", SHADOW.replace("MODE", "closed")),
+    "declared closed shadow root": (
+        "<z-z style='display: block'><template shadowrootmode=closed><p></p></template></z-z>",
+        """customElements.define("z-z", class extends HTMLElement { internals = this.attachInternals() });
+          show.push(text => host.internals.shadowRoot.firstChild.textContent = text)""",
+    ),
     "frame": (
         f"<iframe srcdoc='{FRAME}' style='transform: scale(0.8)'></iframe>",
         "show.push(text => host.contentDocument.getElementById('field').value = text)",
@@ -88,7 +93,7 @@ def test_no_typed_pixel_is_left(show_page, other_site):
         row = slice(ROW_PX * i, ROW_PX * (i + 1))
         assert typed[row].sum() > 100, f"{name}: the secret is not on the screen"
         assert (typed & ~covered)[row].sum() == 0, name
-        opaque = name in ("canvas", "frame of another origin")
+        opaque = name in ("canvas", "frame of another origin", "declared closed shadow root")
         assert (typed & ~untyped)[row].any() == opaque, f"{name}, before a secret was typed"
     assert covered.mean() < 0.5
 
@@ -114,7 +119,7 @@ def test_no_secret_is_typed_into_a_frame_of_another_origin(show_page, other_site
 
 
 BUTTONS = """<style>#css::after { content: "Pay now" } div { width: 200px }
-  #picture { background: url("data:,") }
+  #picture { background: url("data:,") } #picture::before { content: "\\e001" url("data:,x") }
   .cover { position: absolute; left: 0; top: 600px; width: 300px; height: 100px; background: white }</style>
 <button aria-label=Close>Pay</button><button id=css></button><x-y></x-y>
 <button><div>P</div><div>a</div><div>y</div></button>

@@ -24,14 +24,16 @@ FOCUS_IS_OURS_SCRIPT = """(() => {
 # Returns {area, elements}: the visible part of the layout and
 # [[top, left, height, width, text, type, clickable], ...], all in CSS pixels of the page. In the script, a
 # `frame` is a document on the page: its origin, zoom and visible part.
-ELEMENTS_SCRIPT = """(() => {
+ELEMENTS_SCRIPT = r"""(() => {
   const CONTROLS = "a, button, input, select, textarea, summary, label, img, svg,"
     + " [role], [onclick], [contenteditable]";
   const CLICKABLE = "a[href], button, input, select, textarea, summary, label, [onclick], [contenteditable],"
     + ["button", "link", "menuitem", "tab", "checkbox", "radio", "switch", "option"].map(r => `[role=${r}]`);
   const OPAQUE = "canvas, iframe, frame, object, embed", LEGIBLE_PX = 8;
   const QUARTERS = [[0.5, 0.5], [0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]];
-  const line = text => (text || "").replace(/\\s+/g, " ").trim();
+  // In the property `content`: functions (images, counters) and strings.
+  const CSS_TOKEN = /\w+\((?:"(?:[^"\\]|\\.)*"|[^")])*\)|"(?:[^"\\]|\\.)*"/g;
+  const line = text => (text || "").replace(/\s+/g, " ").trim();
   const distinct = texts => [...new Set(texts.map(line).filter(Boolean))].join(" ");
   const styleOf = (node, pseudo) => node.ownerDocument.defaultView.getComputedStyle(node, pseudo);
   const parentOf = node => node.assignedSlot ?? node.parentNode ?? node.host;  // in the flat tree
@@ -40,8 +42,9 @@ ELEMENTS_SCRIPT = """(() => {
     return Boolean(node);
   };
   const cssText = node => ["::before", "::after"].map(pseudo =>
-    [...styleOf(node, pseudo).content.matchAll(/"((?:[^"\\\\]|\\\\.)*)"/g)]
-      .map(match => match[1].replace(/\\\\(.)/g, "$1")).join(""));
+    (styleOf(node, pseudo).content.match(CSS_TOKEN) || [])
+      .filter(token => token.startsWith('"') && /[\p{L}\p{N}]/u.test(token))  // icons have neither
+      .map(token => token.slice(1, -1).replace(/\\(.)/g, "$1")).join(""));
   const ownText = node =>
     [...node.childNodes].filter(child => child.nodeType === 3).map(child => child.data).join(" ");
   const fieldText = node => {
@@ -93,7 +96,10 @@ ELEMENTS_SCRIPT = """(() => {
     const height = box.bottom - box.top, width = box.right - box.left;
     if (height < 1 || width < 1) return;
     if (node.contentDocument) return visit(node.contentDocument, frameOf(node, frame, box));
-    const opaque = node.matches(OPAQUE);
+    // A custom element without visible content may have a closed shadow root that the HTML declares.
+    const isHollow = node.localName.includes("-") && !node.shadowRoot && !node.firstElementChild
+      && !line(node.textContent);
+    const opaque = isHollow || node.matches(OPAQUE);
     if (opaque && Math.min(height, width) < LEGIBLE_PX) return;
     const style = styleOf(node), parent = node.parentElement;
     const pointer = style.cursor === "pointer" && !(parent && styleOf(parent).cursor === "pointer");
