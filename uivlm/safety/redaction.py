@@ -59,12 +59,11 @@ class RedactingDevice:
 
     def _resolve(self, gesture: TypeText) -> TypeText:
         """The text with values, if the app that is now in the foreground may get them."""
-        if not REFERENCE_PATTERN.search(gesture.text):
-            text = gesture.text
-        else:
+        text = gesture.text
+        if REFERENCE_PATTERN.search(text):
             app = self.device.foreground() if isinstance(self.device, InspectableDevice) else ""
-            text = self.secrets.resolve(gesture.text, app)
-        # Also if typing fails midway, the phone may show it.
+            text = self.secrets.resolve(text, app)
+        # From now on the phone may show them, even if typing fails midway.
         self.secrets.typed.update(REFERENCE_PATTERN.findall(self.secrets.mask(text)))
         return TypeText(text)
 

@@ -5,7 +5,7 @@ groups, a browser encodes it in an address, and a label shows it in capitals.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from unicodedata import category, normalize
 from urllib.parse import unquote
@@ -30,7 +30,7 @@ def find_values(text: str, values: Mapping[str, str]) -> list[tuple[int, int, st
     for name, value in sorted(values.items(), key=lambda item: -len(item[1])):
         letters = "".join(map(_plain_letters, value))
         if not letters:
-            result += [(*match.span(), name) for match in re.finditer(re.escape(value), text)]
+            result += [(start, start + len(value), name) for start in _starts(text, value)]
             continue
         size = min(len(letters), MIN_PIECE_LETTERS)
         pieces = {letters[i : i + size] for i in range(len(letters) - size + 1)}
@@ -43,16 +43,20 @@ def find_values(text: str, values: Mapping[str, str]) -> list[tuple[int, int, st
 
 def _find_pieces(plain: str, pieces: set[str]) -> list[tuple[int, int]]:
     """Start and end of each occurrence of a piece; those that overlap are one."""
-    hits = sorted(
-        match.span(1) for piece in pieces for match in re.finditer(f"(?=({re.escape(piece)}))", plain)
-    )
     merged: list[tuple[int, int]] = []
-    for start, end in hits:
+    for start, end in sorted((i, i + len(piece)) for piece in pieces for i in _starts(plain, piece)):
         if merged and start < merged[-1][1]:
             merged[-1] = merged[-1][0], end
         else:
             merged.append((start, end))
     return merged
+
+
+def _starts(text: str, part: str) -> Iterator[int]:
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + 1)
 
 
 def _plain_text(units: Iterable[re.Match[str]]) -> tuple[str, list[tuple[int, int]]]:
