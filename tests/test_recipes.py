@@ -22,6 +22,7 @@ from uivlm.cli.main import app
 from uivlm.models.build import prompt_format
 from uivlm.models.qwen_vl.tokenizer import QwenTokenizer, read_ranks
 from uivlm.recipe import RecipeError, from_dict, load, recipes_dir, to_dict
+from uivlm.safety.labels import KEYWORDS_DIR
 
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.py") if path.stem != "__init__")
 NUM_STEPS = [1 + i % 3 for i in range(30)]  # of the small data's episodes
@@ -171,6 +172,9 @@ def test_the_wheel_has_the_recipes(tmp_path: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {f"uivlm/recipes/{path.name}" for path in RECIPES} <= files
     assert {"data_prep/__main__.py", "uivlm/console/page.html", "uivlm/reports/templates/base.html"} <= files
+    keywords = {f"uivlm/safety/keywords/{path.name}" for path in KEYWORDS_DIR.glob("*.toml")}
+    assert keywords
+    assert keywords <= files
 
 
 @pytest.mark.parametrize("text", ["", "def recipe():\n    return 1\n", "recipe = 3\n"])

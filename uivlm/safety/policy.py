@@ -28,19 +28,13 @@ from pydantic import TypeAdapter, with_config
 from uivlm.actions.schema import STRICT, from_json
 from uivlm.safety.always import Exemption, append_exemptions
 from uivlm.safety.apps import SENSITIVE_APPS
+from uivlm.safety.labels import normalize, shipped_keywords
 
 PACKAGE_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]*\*?|\*")  # Android's names, hosts of web pages; * at the end
 HOST_PATTERN = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*")
 EXAMPLE_PLACES = 'apps = ["com.bank.app"] or hosts = ["shop.example.org"]'
 SECRET_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*")
 
-# Words on buttons whose effect cannot be undone.
-SENSITIVE_LABELS = (
-    "pay", "buy", "order", "checkout", "check out", "purchase", "subscribe", "donate", "transfer",
-    "send", "post", "publish", "share", "reply", "call", "dial",
-    "delete", "remove", "erase", "reset", "uninstall", "install", "format", "unsubscribe",
-    "accept", "agree", "allow", "grant", "confirm", "submit", "sign",
-)  # fmt: skip
 RENAMED = {  # settings of uivlm 0.1
     "allow": "allow_apps", "deny": "deny_apps", "ask_in": "confirm_apps", "commits": "confirm_labels",
 }  # fmt: skip
@@ -69,7 +63,8 @@ class Policy:
     allow_apps: tuple[str, ...] = ()  # packages it may use; empty: every app that is not denied
     deny_apps: tuple[str, ...] = ()  # packages it must not use
     confirm_apps: tuple[str, ...] = SENSITIVE_APPS  # packages in which a person confirms each gesture
-    confirm_labels: tuple[str, ...] = SENSITIVE_LABELS  # words on the touched element that need confirmation
+    # Words on the touched element that need confirmation; a list of one's own replaces the shipped one.
+    confirm_labels: tuple[str, ...] = field(default_factory=shipped_keywords)
     profile: Literal["default", "strict"] = "default"  # strict: each gesture but scrolling and back
     unknown: Literal["ask", "allow"] = "ask"  # a touch whose element is unknown: a canvas, a keyboard
     recheck: bool = True  # look again right before each gesture
@@ -97,8 +92,9 @@ class Policy:
             limit = getattr(self, name)
             if not (limit > 0 and math.isfinite(limit)):
                 raise ValueError(f"safety.{name}: got {limit}; expected more than 0")
-        if not all(label.strip() for label in self.confirm_labels):
-            raise ValueError("safety.confirm_labels: got an empty label, which every button has. Remove it")
+        for label in self.confirm_labels:
+            if not normalize(label):
+                raise ValueError(f"safety.confirm_labels: got {label!r}; expected at least one letter")
         for pattern in self.redact:
             _check_pattern(pattern)
         for name, rule in self.secrets.items():
