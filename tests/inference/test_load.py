@@ -12,6 +12,7 @@ from tests.helpers.engines import (
     Saved,
     next_logits,
 )
+from tests.helpers.foreign_checkpoints import sign
 from tests.helpers.tiny_models import (
     episode,
     qwen_base,
@@ -78,7 +79,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "holds adapter_model.safetensors, which does not belong to a qwen_vl checkpoint",
         ),
         ("full", "model/qwen.tiktoken missing", "has no qwen.tiktoken"),
-        ("full", "model/model.safetensors missing", "model has no weights"),
+        ("full", "model/model.safetensors missing", "lacks model/model.safetensors, which card.json lists"),
     ],
 )
 def test_files_of_another_checkpoint_are_refused(
@@ -119,6 +120,8 @@ def damage(folder: Path, what: str) -> None:
             path.write_text(json.dumps(json.loads(path.read_text()) | {"r": 5}))
         case _:
             raise AssertionError(what)
+    if file.endswith(".safetensors") and how != "missing":
+        sign(folder)
 
 
 @pytest.mark.parametrize(
@@ -132,12 +135,12 @@ def damage(folder: Path, what: str) -> None:
         ("adapter_model.safetensors empty", "adapter_model.safetensors is damaged or incomplete"),
         ("adapter_model.safetensors foreign", r"lacks 28 of 28 weights"),
         ("projector.safetensors foreign", r"lacks 2 of 2 weights"),
-        ("adapter_model.safetensors shape", r"has shape \[3\] where the model has"),
+        ("adapter_model.safetensors shape", r"has shape \[3\]; expected rank 4"),
         ("recipe.json empty", "recipe.json is not a recipe of this version"),
         ("recipe.json field", "not a recipe of this version .*colour"),
-        ("adapter_config.json empty", "adapter_config.json does not describe LoRA adapters"),
-        ("adapter_config.json field", "adapter_config.json does not describe LoRA adapters"),
-        ("adapter_config.json rank", r"has shape \[4, 32\] where the model has \[5, 32\]"),
+        ("adapter_config.json empty", "adapter_config.json is not JSON"),
+        ("adapter_config.json field", "adapter_config.json: colour: got 1; LoRA adapters have no such field"),
+        ("adapter_config.json rank", "adapter_config.json: r: got 5; expected 4, as in recipe.json"),
     ],
 )  # fmt: skip
 def test_a_bad_checkpoint_says_so(saved: Saved, tmp_path: Path, what: str, says: str) -> None:

@@ -96,7 +96,7 @@ def test_adapters_of_a_successor(small: recipes.Recipe, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"r": 2}, r"has shape \[3, 128\] where the model has \[2, 128\]"),
+        ({"r": 2}, r"has shape \[3, 128\]; expected rank 2"),
         ({"r": None}, "does not describe LoRA adapters"),
         ({"use_dora": True}, "use_dora: got True, which is not supported"),
         ({"modules_to_save": ["wte"]}, r"modules_to_save: got \['wte'\], which"),

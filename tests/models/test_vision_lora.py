@@ -182,6 +182,7 @@ def test_vllm_refuses_vision_adapters(tmp_path: Path, monkeypatch: pytest.Monkey
     loaded = build(small)
     adapters.save(adapters.prepare_for_training(loaded, 0), loaded, "base", tmp_path)
     (tmp_path / "recipe.json").write_text(json.dumps(recipes.to_dict(small)))
+    (tmp_path / "card.json").write_text("{}")
     monkeypatch.setattr(vllm_engine, "find_spec", lambda name: object())
     with pytest.raises(ValueError, match="--backend vllm: got adapters on the vision encoder"):
         vllm_engine.load_vllm_engines([tmp_path])

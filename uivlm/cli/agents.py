@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uivlm.cli.options import Backend
+from uivlm.cli.options import Backend, print_line
 
 if TYPE_CHECKING:
     from uivlm.agents.agent import Agent
@@ -16,16 +16,32 @@ API_KEY = "UIVLM_API_KEY"  # environment variable: the key of servers
 
 
 @contextmanager
-def open_agent(checkpoint_or_url: str) -> "Iterator[Agent]":
-    """The agent behind a URL, or the agent of a checkpoint folder."""
+def open_agent(checkpoint_or_url: str, fetch: bool = False) -> "Iterator[Agent]":
+    """The agent behind a URL, or the agent of a checkpoint folder; `fetch` as in `fetch_bases`."""
     if checkpoint_or_url.startswith(("http://", "https://")):
         from uivlm.serving.client import RemoteAgent
+
+        if fetch:
+            raise ValueError("--fetch has no effect with a server, which has its own base: leave it out")
 
         with RemoteAgent(checkpoint_or_url, api_key=server_api_key()) as remote:
             remote.health()  # fail before the phone is touched
             yield remote
     else:
+        fetch_bases([Path(checkpoint_or_url)], fetch)
         yield load_agent(Path(checkpoint_or_url))
+
+
+def fetch_bases(checkpoints: Sequence[Path], fetch: bool) -> None:
+    """With `fetch`, download the bases that the checkpoints name by hub ids; else do nothing."""
+    from uivlm.inference.load import read_recipe
+    from uivlm.models import base_models
+
+    for checkpoint in checkpoints if fetch else ():
+        recipe = read_recipe(checkpoint)
+        for hub_id in base_models.hub_bases(recipe).values():
+            print_line(f"base of {checkpoint}: {hub_id}, from the model hub")
+        base_models.fetch_bases(recipe)
 
 
 def server_api_key() -> str | None:

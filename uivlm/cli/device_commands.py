@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from uivlm.cli.options import MaxStepsOption, print_line, stdout_console
+from uivlm.cli.options import FetchOption, MaxStepsOption, print_line, stdout_console
 
 DeviceType = Literal["sim", "adb", "web"]
 AgentOption = Annotated[
@@ -53,6 +53,7 @@ def run(
     sim_task: SimTaskOption = None,
     policy: PolicyOption = None,
     trace_dir: TraceDirOption = None,
+    fetch: FetchOption = False,
 ) -> None:
     """Run an agent on a goal until it finishes; write a trace.
 
@@ -71,7 +72,7 @@ def run(
     secrets = load_secrets(rules)
     _interrupt_on_sigterm()
     with (
-        agents.open_agent(agent) as opened_agent,
+        agents.open_agent(agent, fetch) as opened_agent,
         devices.open_device(device, serial, sim_seed or 0, sim_task, url) as (phone, trial),
     ):
         outcome = devices.run_goal(
@@ -101,6 +102,7 @@ def console(
         Path, typer.Option(help="Folder of traces, shown and added to.")
     ] = DEFAULT_TRACE_ROOT,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: a free one.")] = 8765,
+    fetch: FetchOption = False,
 ) -> None:
     """Open a local web page to watch an agent, confirm, take over, stop, demonstrate, and browse traces."""
     from uivlm.cli import agents, devices
@@ -112,7 +114,7 @@ def console(
     secrets = load_secrets(rules)
     _interrupt_on_sigterm()
     with (
-        agents.open_agent(agent) as opened_agent,
+        agents.open_agent(agent, fetch) as opened_agent,
         devices.open_device(device, serial, sim_seed or 0, None, url) as (phone, _),
     ):
         run_console(

@@ -14,6 +14,7 @@ from uivlm.cli.options import (
     AgentArgument,
     CheckpointArgument,
     DataArgument,
+    FetchOption,
     FreeRunningOption,
     MaxEpisodesOption,
     MaxStepsOption,
@@ -67,6 +68,7 @@ def evaluate(
     ] = None,
     executor: Annotated[ExecutorName, typer.Option(help="Local processes, or a Ray cluster.")] = "local",
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: runs/eval/CKPT.")] = None,
+    fetch: FetchOption = False,
 ) -> None:
     """Partial match: compare the predicted with the recorded action at every step. Writes verdicts.jsonl and
     report.html; rerun to resume."""
@@ -74,6 +76,7 @@ def evaluate(
     from uivlm.evaluation.offline import EvalMode
     from uivlm.evaluation.predictions import load_verdicts
 
+    agents.fetch_bases([ckpt], fetch)
     name = ckpt.resolve().name
     recorded = scoring.load_recorded(data, split, subset, max_episodes)
     folder = out or Path("runs") / "eval" / name
@@ -171,6 +174,7 @@ def eval_online(
     num_seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, starting with --seed.")] = 1,
     max_steps: MaxStepsOption = 20,
     trace_dir: Annotated[Path | None, typer.Option(help="New folder for one trace per goal.")] = None,
+    fetch: FetchOption = False,
 ) -> None:
     """Online success rate on unseen goals, by the device's own check."""
     from uivlm.cli import agents, devices, scoring
@@ -178,7 +182,7 @@ def eval_online(
     from uivlm.rollout.trace_html import write_index
 
     seeds = range(seed, seed + num_seeds)
-    with agents.open_agent(agent) as opened:
+    with agents.open_agent(agent, fetch) as opened:
         results = {
             i: run_trials(
                 opened,

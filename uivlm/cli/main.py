@@ -19,6 +19,7 @@ from uivlm.cli.options import (
     Backend,
     CheckpointArgument,
     DataArgument,
+    FetchOption,
     RecipeArgument,
     SeedOption,
     SetOption,
@@ -127,13 +128,16 @@ def import_adapter(
 def merge(
     ckpt: CheckpointArgument,
     out: Annotated[Path, typer.Option(help="New folder of the merged model.")],
+    fetch: FetchOption = False,
 ) -> None:
     """Merge a checkpoint's adapters into its model and save it in the model's own format."""
-    from uivlm.inference.load import read_recipe
+    from uivlm.cli.agents import fetch_bases
+    from uivlm.inference.load import open_checkpoint
     from uivlm.models.export import merge as run_merge
     from uivlm.models.merging import MAX_MERGE_ERROR
 
-    recipe = read_recipe(ckpt)
+    fetch_bases([ckpt], fetch)
+    recipe = open_checkpoint(ckpt)
     error = run_merge(recipe, ckpt, out)
     if error > MAX_MERGE_ERROR:
         warning = (
@@ -150,12 +154,15 @@ def export(
     ckpt: CheckpointArgument,
     to: Annotated[Literal["qwen2"], typer.Option(help="Format; qwen2 needs a qwen_vl checkpoint.")],
     out: Annotated[Path, typer.Option(help="New folder of the model and its adapters.")],
+    fetch: FetchOption = False,
 ) -> None:
     """Export Qwen-VL's language model as a transformers Qwen2ForCausalLM, its adapters in PEFT's format."""
-    from uivlm.inference.load import read_recipe
+    from uivlm.cli.agents import fetch_bases
+    from uivlm.inference.load import open_checkpoint
     from uivlm.models.qwen_vl.to_qwen2 import to_qwen2
 
-    to_qwen2(read_recipe(ckpt), ckpt, out)
+    fetch_bases([ckpt], fetch)
+    to_qwen2(open_checkpoint(ckpt), ckpt, out)
     print_line(f"{to}: {out / 'base'}, {out / 'adapters'}")
 
 
@@ -182,6 +189,7 @@ def serve(
         float | None,
         typer.Option(min=0.01, max=1.0, help="Fraction of each GPU's memory for vLLM; default: vLLM's own."),
     ] = None,
+    fetch: FetchOption = False,
 ) -> None:
     """Serve the agents of checkpoints over HTTP until Ctrl-C."""
     from uivlm.cli import agents
@@ -189,6 +197,7 @@ def serve(
     from uivlm.recipe import to_dict
     from uivlm.serving.server import serve as run_server
 
+    agents.fetch_bases(ckpt, fetch)
     served = agents.load_agents(
         ckpt, max_cached_prefixes, backend, tensor_parallel_size, gpu_memory_utilization
     )

@@ -30,6 +30,9 @@ SubsetOption = Annotated[str | None, typer.Option(help="Subset; default: all.")]
 FreeRunningOption = Annotated[
     bool, typer.Option("--free-running", help="History of predicted actions instead of recorded ones.")
 ]
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="Download the checkpoint's base from the model hub if it is missing.")
+]
 
 
 def print_line(text: str) -> None:

@@ -15,7 +15,9 @@ from uivlm import recipe as recipes
 from uivlm.episodes.encode import Processor
 from uivlm.episodes.sentence import PromptFormat
 from uivlm.models import adapters
+from uivlm.models.base_models import with_local_bases
 from uivlm.models.build import prompt_format
+from uivlm.models.digests import check_digests, is_plain_file, saved_files
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.recipe import Recipe
 
@@ -36,7 +38,7 @@ class LoadedCheckpoint:
 def load_checkpoint(folder: str | Path, expected_format: PromptFormat | None = None) -> LoadedCheckpoint:
     """The checkpoint's model in evaluation mode. ValueError if its prompt format is not the expected one."""
     root = Path(folder)
-    recipe = read_recipe(root)
+    recipe = open_checkpoint(root)
     actual = prompt_format(recipe)
     if expected_format is not None and expected_format != actual:
         raise ValueError(f"the checkpoint {root} has {actual}; expected {expected_format}")
@@ -59,7 +61,7 @@ def read_shared_base_recipes(folders: Sequence[Path]) -> list[Recipe]:
     ValueError unless they are adapters of one base with one prompt format and different names. A single
     checkpoint may be anything.
     """
-    checkpoint_recipes = [read_recipe(folder) for folder in folders]
+    checkpoint_recipes = [open_checkpoint(folder) for folder in folders]
     names = [folder.resolve().name for folder in folders]
     for folder, recipe, name in zip(folders, checkpoint_recipes, names, strict=True):
         if recipe.model.lora is None and len(folders) > 1:
@@ -95,16 +97,23 @@ def _to_checkpoint(loaded: LoadedModel, model: nn.Module, recipe: Recipe, root: 
     )
 
 
+def open_checkpoint(folder: Path) -> Recipe:
+    """The recipe of a checkpoint whose weights can be loaded: unchanged files, and a base on this machine."""
+    recipe = read_recipe(folder)
+    check_digests(folder)
+    return with_local_bases(recipe)
+
+
 def read_recipe(folder: str | Path) -> Recipe:
     """The recipe of a checkpoint folder. ValueError unless the folder holds exactly that recipe's weights."""
     root = Path(folder)
     if not root.is_dir():
         raise ValueError(f"there is no checkpoint folder {root}: `uivlm train` writes one")
-    if not (root / RECIPE).is_file():
+    if not is_plain_file(root / RECIPE):
         raise ValueError(f"the folder {root} is not a checkpoint: it has no {RECIPE}")
     try:
         recipe = recipes.from_dict(json.loads((root / RECIPE).read_text("utf-8")))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{root / RECIPE} is not a recipe of this version ({error})") from error
     needed = adapters.checkpoint_files(recipe)
     for name in adapters.ALL_FILES:
@@ -116,5 +125,10 @@ def read_recipe(folder: str | Path) -> Recipe:
                 f"the folder {root} holds {name}, which does not belong to a {recipe.model.type} checkpoint "
                 "of this "
                 "recipe: use the folder as `uivlm train` wrote it"
+            )
+    for file in saved_files(root):
+        if not is_plain_file(file):
+            raise ValueError(
+                f"{file} is a link, a folder or a device; expected a file: copy the checkpoint again"
             )
     return recipe

@@ -10,7 +10,7 @@ were trained on.
 import asyncio
 import math
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,8 +34,10 @@ from uivlm.inference.decoding import (
     new_state,
 )
 from uivlm.inference.load import read_shared_base_recipes
-from uivlm.models.adapters import FULL_DIR
-from uivlm.models.build import prompt_format
+from uivlm.models.adapter_config import ADAPTER_CONFIG, check_adapter_config, lora_config
+from uivlm.models.adapters import ADAPTER_WEIGHTS, FULL_DIR
+from uivlm.models.build import build, prompt_format
+from uivlm.models.pretrained import read_weights
 from uivlm.models.qwen_hf import files
 from uivlm.models.qwen_hf.load import visual_token_budget
 from uivlm.models.qwen_hf.processor import QwenHFProcessor, resize
@@ -154,6 +156,7 @@ def load_vllm_engines(
         folders[0] / FULL_DIR if recipe.model.lora is None else recipe.model.base_model
     )
     processor = files.load_processor(base, visual_token_budget(recipe.model))
+    _check_adapters(folders, checkpoints)
     ranks = [checkpoint.model.lora.r for checkpoint in checkpoints if checkpoint.model.lora is not None]
     given = {
         "tensor_parallel_size": tensor_parallel_size,
@@ -170,6 +173,16 @@ def load_vllm_engines(
         )
         for i, folder in enumerate(folders, 1)
     }
+
+
+def _check_adapters(folders: Sequence[Path], checkpoints: Sequence[Recipe]) -> None:
+    """vLLM reads the files of adapters itself. ValueError where the native backend would refuse them."""
+    if checkpoints[0].model.lora is None:
+        return
+    base = build(checkpoints[0], "meta")
+    for folder, recipe in zip(folders, checkpoints, strict=True):
+        check_adapter_config(folder / ADAPTER_CONFIG, lora_config(replace(base, lora=recipe.model.lora)))
+        read_weights(folder / ADAPTER_WEIGHTS)
 
 
 def _create_llm(engine_args: dict[str, Any]) -> Any:
@@ -204,6 +217,7 @@ def _engine_args(
         "dtype": recipe.train.precision,
         "max_model_len": -1,  # the model's own, or what fits into memory
         "seed": 0,
+        "trust_remote_code": False,
         "enable_prefix_caching": True,
         "enforce_eager": not torch.cuda.is_available(),  # CUDA graphs pay on a GPU only
         "disable_log_stats": True,

@@ -6,14 +6,13 @@ In: a LoadedModel. Out: the same model with adapters, and the files of a checkpo
 """
 
 import copy
-import json
 import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
@@ -21,6 +20,12 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from uivlm.models.adapter_config import (
+    ADAPTER_CONFIG,
+    check_adapter_config,
+    lora_config,
+    write_adapter_config,
+)
 from uivlm.models.build import build, model_loader
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.lora_layers import LoraMatrix, compute_in_input_dtype, lora_layers
@@ -36,7 +41,7 @@ from uivlm.models.sharding import is_sharded
 from uivlm.models.stored_weights import read_shapes
 from uivlm.recipe import Recipe
 
-ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 FULL_DIR = "model"  # folder with all weights, in the format of the base
 ALL_FILES = (ADAPTER_WEIGHTS, ADAPTER_CONFIG, PROJECTOR_WEIGHTS, FULL_DIR)
 
@@ -59,14 +64,7 @@ def attach_adapters(loaded: LoadedModel, seed: int) -> PeftModel:
     assert loaded.lora is not None, "full fine-tuning has no adapters"
     lora_layers(loaded.model, loaded.all_lora_targets, loaded.lora.vision)
     torch.manual_seed(seed)  # the adapters' A is random
-    config = LoraConfig(
-        r=loaded.lora.r,
-        lora_alpha=loaded.lora.alpha,
-        lora_dropout=loaded.lora.dropout,
-        use_rslora=loaded.lora.rslora,
-        target_modules=loaded.all_lora_targets,
-    )
-    return _get_peft_model(loaded, config)
+    return _get_peft_model(loaded, lora_config(loaded))
 
 
 def trainable_parameter_names(model: nn.Module) -> list[str]:
@@ -99,10 +97,7 @@ def save_adapters(model: PeftModel, loaded: LoadedModel, base: str, folder: Path
     save_file(
         {name: value.detach().cpu().contiguous() for name, value in weights.items()}, folder / ADAPTER_WEIGHTS
     )
-    config = model.peft_config["default"].to_dict()
-    config |= {"base_model_name_or_path": base, "inference_mode": True}
-    text = json.dumps(config, indent=1, sort_keys=True, default=_json_default)
-    (folder / ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
+    write_adapter_config(lora_config(loaded), base, folder)
     if loaded.projector_name is not None:
         save_projector(model, loaded, folder)
 
@@ -124,23 +119,24 @@ def load_projector(model: nn.Module, loaded: LoadedModel, folder: Path) -> None:
 
 def load_adapters(loaded: LoadedModel, folder: Path) -> PeftModel:
     """The model with a folder's adapters and projector. ValueError if they do not fit it exactly."""
-    try:
-        payload = json.loads((folder / ADAPTER_CONFIG).read_text("utf-8"))
-        overrides = {
-            "base_model_name_or_path": None,  # PEFT would warn that it cannot find ours
-            "inference_mode": False,  # PEFT would freeze what check_trainable_parameters expects
-        }
-        config = LoraConfig(**payload | overrides)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{folder / ADAPTER_CONFIG} does not describe LoRA adapters ({error})") from error
-    model = _get_peft_model(loaded, config)
+    config = lora_config(loaded)
+    check_adapter_config(folder / ADAPTER_CONFIG, config)
     weights = read_weights(folder / ADAPTER_WEIGHTS)
+    check_rank(folder / ADAPTER_WEIGHTS, shapes_of(weights), config.r)
+    model = _get_peft_model(loaded, config)
     expected = get_peft_model_state_dict(model, save_embedding_layers=False)
     check_shapes(folder / ADAPTER_WEIGHTS, shapes_of(weights), shapes_of(expected))
     set_peft_model_state_dict(model, weights)
     if loaded.projector_name is not None:
         load_projector(model, loaded, folder)
     return model
+
+
+def check_rank(file: Path, shapes: Shapes, rank: int) -> None:
+    """ValueError for adapters of another rank, before memory is allocated for that of the recipe."""
+    for name, shape in shapes.items():
+        if ".lora_A." in name and shape[:1] != (rank,):
+            raise ValueError(f"{file}: {name} has shape {list(shape)}; expected rank {rank}, as configured")
 
 
 def _get_peft_model(loaded: LoadedModel, config: LoraConfig) -> PeftModel:
@@ -164,10 +160,6 @@ def projector(model: nn.Module, loaded: LoadedModel) -> nn.Module:
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     assert isinstance(base, nn.Module)
     return base.get_submodule(loaded.projector_name)
-
-
-def _json_default(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set) else str(value)
 
 
 def save(model: nn.Module, loaded: LoadedModel, base: str, folder: Path) -> None:

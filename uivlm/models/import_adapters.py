@@ -6,23 +6,22 @@ layer that the recipe adapts but the folder does not gets adapters that change n
 layers, as SeeClick's, turn `model.lora.vision` on. Anything else that does not fit is an error.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors.torch import load_file
 from torch import Tensor
 
 from uivlm import recipe as recipes
 from uivlm.models import adapters
-from uivlm.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from uivlm.models.adapter_config import ADAPTER_CONFIG
+from uivlm.models.adapters import ADAPTER_WEIGHTS, check_rank
 from uivlm.models.build import build
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.multimodal import is_vision_parameter
-from uivlm.models.pretrained import check_shapes, first_line
+from uivlm.models.pretrained import check_finite, check_shapes, first_line, read_json_object, read_weights
 from uivlm.models.stored_weights import read_shapes
 
 WEIGHT_FILES = (ADAPTER_WEIGHTS, "adapter_model.bin")  # the first that exists counts
@@ -48,6 +47,7 @@ def import_adapters(recipe: recipes.Recipe, folder: Path) -> tuple[recipes.Recip
     args: Any = recipe.model
     actual = read_shapes(file)
     lora = _read_lora_args(folder / ADAPTER_CONFIG, any(map(is_vision_parameter, actual)))
+    check_rank(file, actual, lora.r)
     recipe = replace(recipe, model=replace(args, lora=lora))
     loaded = build(recipe)
     model = adapters.prepare_for_training(loaded, recipe.train.seed)
@@ -61,8 +61,8 @@ def import_adapters(recipe: recipes.Recipe, folder: Path) -> tuple[recipes.Recip
 
 def _read_lora_args(file: Path, vision: bool) -> recipes.LoraArgs:
     """Rank, alpha, dropout and scaling; ValueError where the adapters are more than LoRA."""
+    payload = read_json_object(file, "LoRA adapters")
     try:
-        payload = json.loads(file.read_text("utf-8"))
         args = recipes.LoraArgs(
             int(payload["r"]),
             int(payload["lora_alpha"]),
@@ -70,17 +70,18 @@ def _read_lora_args(file: Path, vision: bool) -> recipes.LoraArgs:
             bool(payload.get("use_rslora")),
             vision,
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"{file} does not describe LoRA adapters ({first_line(error)})") from error
     for name, plain in PLAIN_LORA_VALUES.items():
         if payload.get(name) is not None and payload[name] not in plain:
-            raise ValueError(f"{file}: {name}: got {payload[name]!r}, which is not supported")
+            raise ValueError(f"{file}: {name}: got {payload[name]!r:.80}, which is not supported")
     return args
 
 
 def _read_weights(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
-        return load_file(file)
+        return read_weights(file)
     weights = torch.load(file, map_location="cpu", weights_only=True)
     assert isinstance(weights, dict)
+    check_finite(file, weights.items())
     return weights

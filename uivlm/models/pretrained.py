@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,11 @@ from transformers import PreTrainedModel
 from transformers.modeling_utils import local_torch_dtype
 
 
+def is_hub_id(name: str | Path) -> bool:
+    """Could it be the hub's model USER/NAME? A folder of that name comes first."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) is not None and not Path(name).is_dir()
+
+
 def find_or_download(name: str | Path, what: str, files: list[str]) -> Path:
     """The folder of that name, or else these `files` (patterns) of the hub's model of that id.
 
@@ -26,7 +31,7 @@ def find_or_download(name: str | Path, what: str, files: list[str]) -> Path:
     """
     if (folder := Path(name)).is_dir():
         return folder
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+    if not is_hub_id(name):
         raise ValueError(f"there is no folder {name} with a {what}, and it is not a hub id")
     try:
         return Path(snapshot_download(str(name), allow_patterns=files))
@@ -70,7 +75,7 @@ def read_json_object(file: Path, what: str) -> dict[str, Any]:
         raise ValueError(f"the folder {file.parent} does not contain a {what}: it has no {file.name}")
     try:
         payload = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON ({first_line(error)}): download it again") from error
     if not isinstance(payload, dict):
         raise ValueError(f"{file} is not a JSON object: download it again")
@@ -115,13 +120,20 @@ def load_pretrained(
     """
     try:
         loaded: Any = cls.from_pretrained(
-            root, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True, **rest
+            root,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **rest,
         )
     except Exception as error:  # damaged files raise nearly anything
         raise ValueError(f"the {cls.__name__} in {root} cannot be loaded ({first_line(error)})") from error
     model, report = loaded
     check_loading_report(cls, root, report, allow_unexpected)
     assert isinstance(model, cls)
+    check_finite(root, model.named_parameters())
     return model
 
 
@@ -142,11 +154,23 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; ValueError where it is damaged."""
+    """The tensors of a safetensors file. ValueError if it is damaged, or a value is not finite."""
     try:
-        return load_file(file)
+        weights = load_file(file)
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file} is damaged or incomplete ({error}): download or create it again") from error
+    check_finite(file, weights.items())
+    return weights
+
+
+@torch.no_grad()
+def check_finite(path: Path, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """ValueError for a floating-point weight with a NaN or an infinity. Other types, as packed ones, pass."""
+    for name, value in weights:
+        if not value.is_floating_point() or not value.numel() or value.is_meta:
+            continue
+        if not all(map(torch.isfinite, value.aminmax())):  # a NaN is both; no copy, unlike `isfinite` of all
+            raise ValueError(f"{path}: {name} holds values that are not finite: download or train it again")
 
 
 class HasShape(Protocol):

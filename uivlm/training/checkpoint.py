@@ -17,10 +17,11 @@ from uivlm import recipe as recipes
 from uivlm.atomic import check_new_dir, new_dir
 from uivlm.models import adapters
 from uivlm.models.build import build
+from uivlm.models.digests import CARD, CARD_VERSION, weight_digests
 from uivlm.models.loaded_model import LoadedModel
 from uivlm.training.curves import write_curves
 
-RECIPE, CARD, LOG, CURVES = "recipe.json", "card.json", "log.jsonl", "curves.html"
+RECIPE, LOG, CURVES = "recipe.json", "log.jsonl", "curves.html"
 LIBRARIES = ("uivlm", "torch", "transformers", "peft")
 
 
@@ -45,7 +46,8 @@ def save(
         adapters.save(model, loaded, recipe.model.base_model, folder)
         adapters.check_saved(model, loaded, folder)
         write_json(folder / RECIPE, recipes.to_dict(recipe))
-        write_json(folder / CARD, _card(model, loaded, recipe, data, wall_s))
+        card = _card(model, loaded, recipe, data, wall_s)
+        write_json(folder / CARD, card | {"weights_sha256": weight_digests(folder)})
         (folder / LOG).write_text(log, "utf-8")
         write_curves(log, folder / CURVES, recipe.name)
         assert {file.name for file in folder.iterdir()} == set(checkpoint_files(recipe))
@@ -74,6 +76,7 @@ def _card(
     others = "weights" if loaded.lora is None and not loaded.freeze_language_model else "projection"
     trainable = {"adapters": in_adapters, others: sum(sizes.values()) - in_adapters}
     return {
+        "version": CARD_VERSION,
         "name": recipe.name,
         "data": data,
         "prompt": recipes.to_dict(recipe)["prompt"],

@@ -83,7 +83,7 @@ def from_config(folder: str | Path, dtype: torch.dtype, device: str = "meta") ->
         config = BridgeConfig(**payload)
         with created_as(dtype, device):
             model = LlamaVit(config)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{root / CONFIG} does not describe a bridge ({error})") from error
     try:
         tokenizer = Tokenizer.from_file(str(root / TOKENIZER))

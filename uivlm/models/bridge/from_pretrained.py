@@ -99,7 +99,7 @@ def from_config_parts(
     root = pretrained.find_or_download(language, "Llama", DOWNLOAD_FILES)
     tokenizer = _tokenizer(root)
     try:
-        text = LlamaConfig.from_pretrained(root, local_files_only=True)
+        text = LlamaConfig.from_pretrained(root, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises nearly anything on a bad file
         raise ValueError(f"{root / CONFIG} does not describe a Llama ({first_line(error)})") from error
     text.update(dict(zip(CONTROL_TOKENS, _control_ids(root, text, tokenizer), strict=True)))

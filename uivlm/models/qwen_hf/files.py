@@ -13,7 +13,6 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import (
-    AutoConfig,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -57,8 +56,9 @@ ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
 def load(name: str | Path, dtype: torch.dtype = torch.bfloat16, **rest: Any) -> QwenHF:
     """The model in evaluation mode. `rest` goes to `from_pretrained`: `quantization_config`, `device_map`."""
     root = find_or_download(name)
-    mean_std = read_mean_std(root)
-    module = QwenHF(load_pretrained(read_architecture(root), root, dtype, **rest), *mean_std)
+    mean_std, cls = read_mean_std(root), read_architecture(root)
+    hf_model = load_pretrained(cls, root, dtype, config=_read_config(root, cls), **rest)
+    module = QwenHF(hf_model, *mean_std)
     nn.Module.eval(module)
     return module
 
@@ -92,7 +92,8 @@ def from_config(name: str | Path, dtype: torch.dtype, device: str = "meta") -> Q
     with pretrained.created_as(dtype, device):
         module = QwenHF(kind(config), *read_mean_std(root))
     if (root / GENERATION_CONFIG).is_file():
-        module.hf_model.generation_config = GenerationConfig.from_pretrained(root)
+        fields = read_json_object(root / GENERATION_CONFIG, WHAT)
+        module.hf_model.generation_config = GenerationConfig.from_dict(fields)
     nn.Module.eval(module)
     return module
 
@@ -108,8 +109,15 @@ def find_or_download(name: str | Path, with_weights: bool = True) -> Path:
 
 
 def _read_config(root: Path, cls: type[PreTrainedModel]) -> PretrainedConfig:
+    kind: Any = cls.config_class  # not AutoConfig, which offers to run the code of an unknown `model_type`
+    model_type = read_json_object(root / CONFIG, WHAT).get("model_type")
+    if model_type != kind.model_type:
+        raise ValueError(
+            f"{root / CONFIG}: model_type: got {model_type!r:.80}; expected {kind.model_type!r}, as of a "
+            f"{cls.__name__}"
+        )
     try:
-        config = AutoConfig.from_pretrained(root, local_files_only=True)
+        config = kind.from_pretrained(root, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises nearly anything on a bad file
         raise ValueError(
             f"{root / CONFIG} does not describe a {cls.__name__} ({first_line(error)})"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from uivlm.atomic import new_dir
 from uivlm.models import pretrained
-from uivlm.models.pretrained import check_shapes, shapes_of
+from uivlm.models.pretrained import check_finite, check_shapes, shapes_of
 from uivlm.models.qwen_vl.config import LongContext, QwenVLConfig, from_original, to_original
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokenizer import TOKENIZER_FILE, QwenTokenizer, read_ranks
@@ -42,12 +42,19 @@ def load(
         config.long_context = long_context
     check_weights(root, config)
     loaded: Any = QwenVL.from_pretrained(
-        root, config=config, dtype=dtype, weights_only=True, output_loading_info=True, **rest
+        root,
+        config=config,
+        dtype=dtype,
+        weights_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        **rest,
     )
     model, report = loaded
     wrong = {problem: sorted(names) for problem, names in report.items() if names}
     assert not wrong, f"weights that were checked did not load: {wrong}"
     assert isinstance(model, QwenVL)
+    check_finite(root, model.named_parameters())
     nn.Module.eval(model)
     return model
 
@@ -91,7 +98,7 @@ def read_config(root: Path) -> QwenVLConfig:
         raise ValueError(f"the folder {root} is not a Qwen-VL: it has no {CONFIG}")
     try:
         return from_original(json.loads((root / CONFIG).read_text("utf-8")))
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{root / CONFIG} does not describe a supported Qwen-VL: {error}") from error
 
 

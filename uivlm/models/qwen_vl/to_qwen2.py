@@ -4,7 +4,6 @@ layout.
 In: a checkpoint and its recipe. Out: a folder with `base` and, of a LoRA checkpoint, `adapters`.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,13 +16,14 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from uivlm.atomic import new_dir
 from uivlm.models import adapters
-from uivlm.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from uivlm.models.adapter_config import to_lora_config, write_adapter_config
+from uivlm.models.adapters import ADAPTER_WEIGHTS
 from uivlm.models.build import build
 from uivlm.models.pretrained import read_weights
 from uivlm.models.qwen_vl import files
 from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokenizer import TOKENIZER_FILE
-from uivlm.recipe import QwenVLArgs, Recipe
+from uivlm.recipe import LoraArgs, QwenVLArgs, Recipe
 
 BASE_DIR, ADAPTERS_DIR = "base", "adapters"  # folders in the output
 SPLIT_LAYERS = {"c_attn": ("q_proj", "k_proj", "v_proj"), "w1": ("up_proj",), "w2": ("gate_proj",)}
@@ -62,7 +62,7 @@ def to_qwen2(recipe: Recipe, checkpoint: Path, out: Path) -> None:
         tokenizer_file = files.find_or_download(args.base_model) / TOKENIZER_FILE
         shutil.copyfile(tokenizer_file, folder / BASE_DIR / TOKENIZER_FILE)
         if args.lora is not None:
-            _split_adapters(checkpoint, folder / ADAPTERS_DIR, out / BASE_DIR)
+            _split_adapters(checkpoint, args.lora, folder / ADAPTERS_DIR, out / BASE_DIR)
 
 
 def language_tower(model: QwenVL) -> Qwen2ForCausalLM:
@@ -127,7 +127,7 @@ def _qwen2_layers(name: str) -> tuple[str, ...]:
     )
 
 
-def _split_adapters(checkpoint: Path, out: Path, base: Path) -> None:
+def _split_adapters(checkpoint: Path, lora: LoraArgs, out: Path, base: Path) -> None:
     """Write the checkpoint's adapters for the layers of Qwen2."""
     weights: dict[str, Tensor] = {}
     for name, value in read_weights(checkpoint / ADAPTER_WEIGHTS).items():
@@ -137,9 +137,7 @@ def _split_adapters(checkpoint: Path, out: Path, base: Path) -> None:
         parts = value.chunk(len(layers)) if matrix == "B" else (value,) * len(layers)
         for layer, part in zip(layers, parts, strict=True):
             weights[f"base_model.model.{layer}.lora_{matrix}.weight"] = part.clone()
-    config = json.loads((checkpoint / ADAPTER_CONFIG).read_text("utf-8"))
     targets = sorted({name.split(".")[-3] for name in weights})
-    config |= {"base_model_name_or_path": str(base), "target_modules": targets, "task_type": "CAUSAL_LM"}
     out.mkdir(parents=True)
     save_file(weights, out / ADAPTER_WEIGHTS)
-    (out / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
+    write_adapter_config(to_lora_config(lora, targets), str(base), out, task_type="CAUSAL_LM")
