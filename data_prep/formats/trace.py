@@ -44,7 +44,7 @@ def find(source: str) -> list[SourcePart]:
     path = Path(source)
     if not path.is_dir():
         raise ValueError(f"there is no folder {source} to prepare")
-    files = sorted(file for file in path.rglob(STEPS_FILE) if file.is_file())
+    files = sorted(file for file in path.rglob(STEPS_FILE) if file.is_file() and not file.is_symlink())
     if not files:
         raise ValueError(
             f"{source} has no trace: a trace is a folder with {RUN_FILE}, {STEPS_FILE} and screens"
@@ -76,6 +76,8 @@ def _read_trace(source: Path, file: Path) -> dict[str, Any]:
     folder = file.parent
     item = {"folder": folder.relative_to(source).as_posix(), "id": "", "run": {}, "rows": [], "error": ""}
     try:
+        if (folder / RUN_FILE).is_symlink():
+            raise ValueError(f"{folder / RUN_FILE} is a link")
         run, rows = read_json(folder / RUN_FILE), file.read_bytes()
         check_version(run, folder / RUN_FILE)
     except (ValueError, OSError) as error:

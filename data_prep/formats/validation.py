@@ -5,7 +5,6 @@ In: any JSON values. Out: parts of a source, and complete step records. Anything
 """
 
 import hashlib
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,16 +14,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from data_prep.source import SourcePart, StepHandle, StepRecord, UnusableStepError
 from data_prep.split import Split
 from uivlm.actions.action import Action, Swipe, Tap, Type, dual_point
 from uivlm.actions.aitw import DUAL_POINT, KEYS, NO_POINT, STATUSES, TYPE, AitwFields, from_aitw, to_aitw
 from uivlm.episodes.episode import NO_NOTES, Annotations, StepNotes
+from uivlm.episodes.images import open_image
 
 EPISODES_PER_PART = 64  # maximum
-IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # for some other formats Pillow starts a program
 # 8 bits or less: 16 bits turn white
 IMAGE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -58,10 +56,10 @@ def _refuse(error: UnusableStepError) -> NoReturn:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ValueError."""
+    if not path.is_file():  # reading a pipe would wait for a writer
+        raise ValueError(f"there is no file {path}")
     try:
         return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): download it again") from None
 
@@ -239,9 +237,8 @@ def _file_in(folder: Path, name: str, location: str) -> Path | None:
 
 def read_pixels(source: Path | bytes, location: str) -> NDArray[np.uint8]:
     """An image file, or its bytes, as RGB pixels, uint8 [H, W, 3]."""
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with Image.open(file, formats=IMAGE_FORMATS) as image:
+        with open_image(source) as image:
             if image.mode not in IMAGE_MODES:
                 raise ValueError(f"mode {image.mode} is not of a screenshot")
             return np.array(image.convert("RGB"), np.uint8)

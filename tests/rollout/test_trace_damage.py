@@ -1,6 +1,7 @@
 """A damaged trace is refused in one sentence that names the damage."""
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep.formats.trace import find, read
+from data_prep.source import UnusableStepError
 from tests.helpers.scripted_loop import SWIPE, TAP, Phone, Scripted
 from uivlm.actions.action import Finish
 from uivlm.rollout.loop import run_episode
@@ -41,6 +44,25 @@ def change_row(folder: Path, number: int, **changes: object) -> None:
 def change_run(folder: Path, **changes: object) -> None:
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(run | changes))
+
+
+@pytest.mark.parametrize("name", ["run.json", "trace.jsonl", "001.png"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+def test_only_plain_files_are_opened(whole: Path, tmp_path: Path, name: str, kind: str) -> None:
+    (whole / name).rename(tmp_path / name)
+    match kind:
+        case "link":
+            (whole / name).symlink_to(tmp_path / name)
+        case "pipe":
+            os.mkfifo(whole / name)  # opening it would wait for a writer
+        case _:
+            (whole / name).symlink_to("/dev/zero")
+    assert name in refusal(whole)
+    found = [record for part in find(str(tmp_path)) for record in read(part)] if name != "trace.jsonl" else []
+    for step in found:
+        if name == "run.json" or step.step_id == 1:
+            with pytest.raises(UnusableStepError, match=re.escape(name)):
+                step.load()
 
 
 def test_what_is_missing_is_named(whole: Path) -> None:

@@ -25,6 +25,7 @@ from uivlm.actions.action import InvalidAction, Point, Tap
 from uivlm.actions.decision import Decision
 from uivlm.actions.schema import SchemaError
 from uivlm.episodes.episode import History, Step
+from uivlm.episodes.images import MAX_SCREEN_PIXELS
 from uivlm.serving.protocol import (
     MAX_ELEMENTS,
     MAX_STEPS,
@@ -35,7 +36,7 @@ from uivlm.serving.protocol import (
     write_decision,
     write_history,
 )
-from uivlm.serving.screen_cache import MAX_SCREEN_PIXELS, ScreenCache
+from uivlm.serving.screen_cache import ScreenCache
 from uivlm.serving.server import create_app
 
 RNG = random.Random(11)

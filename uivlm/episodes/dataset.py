@@ -7,25 +7,29 @@ an episode are adjacent in one shard, in order.
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, with_config
 
+from uivlm.actions.schema import STRICT, from_json
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.episode_index import EpisodeIndex, EpisodeRef, open_index
 from uivlm.episodes.rows import (
     DECODED_COLUMNS,
     ELEMENT_COLUMNS,
     FORMAT,
+    NOTE_COLUMNS,
     READABLE_VERSIONS,
     ROW_GROUP_SIZE,
+    SCHEMA,
     VERSION,
     DamagedScreenError,
     from_row,
@@ -34,6 +38,31 @@ from uivlm.episodes.rows import (
 META = "meta.json"
 PREPARE = "prepare the data with `python -m data_prep SOURCE OUT`"  # the remedy in errors
 _INDEX_COLUMNS = ["split", "subset", "episode_id", "t"]  # enough to find every episode
+_REQUIRED_COLUMNS = sorted({*_INDEX_COLUMNS, "goal", *DECODED_COLUMNS} - set(NOTE_COLUMNS))
+_Count = Annotated[int, Field(ge=0)]
+_OPEN = STRICT | {"extra": "ignore"}  # meta.json has more fields, which are for people
+
+
+@with_config(_OPEN)
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    file: Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]  # in the folder of meta.json
+    steps: _Count
+
+
+@with_config(_OPEN)
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """The fields of meta.json that reading needs."""
+
+    num_bins: Annotated[int, Field(ge=1)]  # of `action_text`
+    splits: dict[str, _Count]  # numbers of episodes
+    subsets: dict[str, _Count]
+    shards: tuple[_Shard, ...]
+    fingerprint: str
+
+
+_META = TypeAdapter(_Meta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +115,15 @@ class PreparedEpisodes(Sequence[Episode]):
         except DamagedScreenError as error:
             message = f"{path}: a screen of episode {ref.id!r} is damaged ({error})"
             raise DamagedScreenError(message) from error
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:  # nulls, no action
+            raise ValueError(
+                f"{path}: a row of episode {ref.id!r} is damaged ({error}): prepare the data again"
+            ) from error
 
     def encoded_screens(self, index: int) -> list[bytes]:
         """The screens of an episode as stored, JPEG or PNG."""
@@ -146,7 +184,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         meta = json.loads((folder / META).read_text("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{folder} is not prepared data, it has no {META}: {PREPARE}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder / META} is not JSON ({error}): prepare the data again") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ValueError(f"{folder / META} does not describe {FORMAT}: {PREPARE}")
@@ -155,6 +193,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
             f"{folder / META}: got version {meta.get('version')}; expected {VERSION}, or 2 (without notes), "
             "with the columns action_text and element_ui_types. Prepare the data again"
         )
+    from_json(_META, meta, str(folder / META))
     return meta
 
 
@@ -183,15 +222,19 @@ def _shard_size(folder: Path, shard: dict[str, Any]) -> int:
 def _episode_refs(folder: Path, shard: dict[str, Any]) -> list[EpisodeRef]:
     path = folder / str(shard["file"])
     with _open_file(path) as file:
-        columns = file.read(_INDEX_COLUMNS).to_pydict()
-    t = columns["t"]
+        table = _read(path, lambda: file.read(_INDEX_COLUMNS))
+    if any(column.null_count for column in table.columns):
+        raise ValueError(f"{path} is damaged (a column has nulls): prepare the data again")
+    t = table["t"].to_numpy()
     if len(t) != shard["steps"]:
         raise ValueError(
             f"{path}: got {len(t)} steps; expected {shard['steps']}, as in {META}. Prepare the data again"
         )
-    starts = [row for row, step in enumerate(t) if step == 0]
-    ends = [*starts[1:], len(t)]
-    ids, subsets, splits = columns["episode_id"], columns["subset"], columns["split"]
+    starts = np.flatnonzero(t == 0).tolist()
+    if len(t) and (t[0] != 0 or np.any((t[1:] != 0) & (t[1:] != t[:-1] + 1))):
+        raise ValueError(f"{path} is damaged (its steps are not in order): prepare the data again")
+    ends = [*starts[1:], len(t)][: len(starts)]
+    ids, subsets, splits = (table[name].to_pylist() for name in ("episode_id", "subset", "split"))
     return [
         EpisodeRef(path.name, start, end - start, ids[start], subsets[start], splits[start])
         for start, end in zip(starts, ends, strict=True)
@@ -203,8 +246,13 @@ def _read_rows(path: Path, first_row: int, num_rows: int, columns: list[str]) ->
         return []
     file = _open_cached(path, os.getpid(), path.stat().st_mtime_ns)
     groups = range(first_row // ROW_GROUP_SIZE, (first_row + num_rows - 1) // ROW_GROUP_SIZE + 1)
-    table = file.read_row_groups(groups, columns=[*columns, "goal"], use_threads=False)
-    rows: list[dict[str, Any]] = table.slice(first_row - groups[0] * ROW_GROUP_SIZE, num_rows).to_pylist()
+    names = [*columns, "goal"]
+    table = _read(path, lambda: file.read_row_groups(groups, columns=names, use_threads=False))
+    table = table.slice(first_row - groups[0] * ROW_GROUP_SIZE, num_rows)
+    for name in names:  # a null image is a damaged screen; notes may be null
+        if name != "image" and name not in NOTE_COLUMNS and table[name].null_count:
+            raise ValueError(f"{path} is damaged (a null in {name}): prepare the data again")
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
@@ -216,7 +264,18 @@ def _open_cached(path: Path, pid: int, mtime_ns: int) -> pq.ParquetFile:
 
 def _open_file(path: Path) -> pq.ParquetFile:
     """Open without Arrow's read-ahead threads: with many small row groups they make reading slower."""
+    file: pq.ParquetFile = _read(path, lambda: pq.ParquetFile(path, pre_buffer=False))
+    for name in _REQUIRED_COLUMNS:
+        at = file.schema_arrow.get_field_index(name)
+        found, expected = "none" if at < 0 else file.schema_arrow.types[at], SCHEMA.field(name).type
+        if found != expected:
+            raise ValueError(f"{path}: {name}: got {found}; expected {expected}. Prepare the data again")
+    return file
+
+
+def _read(path: Path, read: Callable[[], Any]) -> Any:
+    """What `read` returns. ValueError if Arrow finds the file damaged."""
     try:
-        return pq.ParquetFile(path, pre_buffer=False)
-    except pa.ArrowInvalid as error:
+        return read()
+    except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged ({error}): prepare the data again") from None

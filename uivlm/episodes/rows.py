@@ -20,6 +20,7 @@ from PIL import Image
 
 from uivlm.actions.aitw import AitwFields, from_aitw
 from uivlm.episodes.episode import NO_NOTES, Annotations, Screen, Step, StepNotes
+from uivlm.episodes.images import check_num_pixels, open_image
 
 FORMAT = "uivlm prepared data"
 VERSION = 3
@@ -118,8 +119,10 @@ def from_row(row: dict[str, Any]) -> Step:
     annotations = Annotations(*(row.get(name, []) for name in ELEMENT_COLUMNS))
     touch, lift = (row["touch_y"], row["touch_x"]), (row["lift_y"], row["lift_x"])
     action = from_aitw(row["action_type"], touch, lift, row["text"])
-    size = (row["height"], row["width"], 3)
-    pixels = decode_image(row["image"]["bytes"]) if "image" in row else np.broadcast_to(np.uint8(0), size)
+    if "image" in row:
+        pixels = decode_image((row["image"] or {}).get("bytes"))
+    else:
+        pixels = np.broadcast_to(np.uint8(0), (row["height"], row["width"], 3))
     notes = StepNotes(*(row.get(name) for name in NOTE_COLUMNS))
     return Step(Screen(pixels, annotations.elements), action, notes)
 
@@ -140,12 +143,16 @@ def encode_image(pixels: NDArray[np.uint8], image_format: ImageFormat, jpeg_qual
             raise ValueError(f"image_format: got {image_format!r}; expected jpeg or png")
 
 
-def decode_image(data: bytes) -> NDArray[np.uint8]:
+def decode_image(data: bytes | None) -> NDArray[np.uint8]:
     """Pixels uint8 [H, W, 3] of an encoded screen. Raises DamagedScreenError."""
+    if data is None:
+        raise DamagedScreenError("the image is null")
     try:
         if data.startswith(JPEG_MAGIC):
+            height, width, *_ = simplejpeg.decode_jpeg_header(data)
+            check_num_pixels(width, height)
             return np.asarray(simplejpeg.decode_jpeg(data), np.uint8)
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             return np.asarray(image.convert("RGB"), np.uint8)
     except DECODING_ERRORS as error:
         raise DamagedScreenError(f"{type(error).__name__}: {error}") from error

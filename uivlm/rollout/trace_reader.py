@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from uivlm.actions.schema import parse_json
+from uivlm.episodes.images import open_image
 from uivlm.rollout.trace_schema import (
     RUN,
     RUN_FILE,
@@ -46,7 +47,7 @@ class RecordedRun:
 def read_trace(folder: Path) -> RecordedRun:
     """The trace in a folder. Raises ValueError with one sentence that names the damage and its location."""
     path = folder / RUN_FILE
-    if not path.is_file():
+    if not _is_plain_file(path):
         raise ValueError(f"{folder} is not a trace: it has no {RUN_FILE}")
     info = _read_info(path)
     return RecordedRun(folder, info, _read_steps(folder / STEPS_FILE, truncated=info.status == "running"))
@@ -71,7 +72,7 @@ def _parse(content: bytes) -> object:
 
 def _read_steps(path: Path, truncated: bool) -> tuple[TraceStep, ...]:
     """`truncated`: the last row may be incomplete."""
-    if not path.is_file():
+    if not _is_plain_file(path):
         raise ValueError(f"{path.parent} is not a complete trace: it has no {STEPS_FILE}")
     *lines, rest = path.read_bytes().split(b"\n")
     if rest and not truncated:
@@ -103,10 +104,17 @@ def _read_step(path: Path, t: int, line: bytes) -> TraceStep:
     return step
 
 
+def _is_plain_file(path: Path) -> bool:
+    """Raises ValueError for a link, which may lead out of the folder. False for a pipe or a device."""
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link; expected a file: copy the trace again")
+    return path.is_file()
+
+
 @contextmanager
 def _open_image(path: Path) -> Iterator[Image.Image]:
     try:
-        with Image.open(path, formats=["PNG"]) as image:
+        with open_image(path, ("PNG",)) as image:
             yield image
     except Exception as error:  # Pillow raises a dozen types on damaged files
         raise ValueError(f"the image {path} is damaged ({type(error).__name__}: {error})") from None

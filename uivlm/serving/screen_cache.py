@@ -3,7 +3,6 @@
 import base64
 import binascii
 import hashlib
-import io
 import threading
 from collections import OrderedDict
 from dataclasses import replace
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from uivlm.episodes.episode import Element, Screen
+from uivlm.episodes.images import ImageSizeError, open_image
 
-MAX_SCREEN_PIXELS = 16_000_000  # of one screen; 1440 x 3120 has 4.5 million
 MAX_REQUEST_PIXELS = 600_000_000  # of all screens of a request: 200 of 1080 x 2400 have 518 million
 MAX_JPEG_SCANS = 100  # each is decoded over the whole image
 MAX_CACHE_BYTES = 2 << 30
@@ -39,16 +38,14 @@ def decode_screen_image(data: bytes, max_pixels: int, *formats: ImageFormat) -> 
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_JPEG_SCANS:
         raise InvalidImageError(f"JPEG with more than {MAX_JPEG_SCANS} scans")
     try:
-        image = Image.open(io.BytesIO(data), formats=formats)
-        num_pixels = image.width * image.height
-        if not 0 < num_pixels <= MAX_SCREEN_PIXELS:
-            size = f"{image.width} x {image.height}"
-            raise InvalidImageError(f"got {size} pixels; expected 1 to {MAX_SCREEN_PIXELS}")
-        if num_pixels > max_pixels:
+        image = open_image(data, formats)
+        if image.width * image.height > max_pixels:
             raise _request_too_large()
         return np.array(image.convert("RGB"))
     except InvalidImageError:
         raise
+    except ImageSizeError as error:
+        raise InvalidImageError(str(error)) from None
     except UnidentifiedImageError:
         names = " or ".join(formats)
         raise InvalidImageError(f"got {len(data)} bytes that are not a {names} image") from None

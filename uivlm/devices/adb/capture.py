@@ -5,7 +5,6 @@ faster method depends on phone and cable, so the first frame is captured with bo
 failed capture, so the received bytes are checked to the last one.
 """
 
-import io
 import struct
 import time
 from typing import Literal
@@ -16,6 +15,7 @@ from PIL import Image
 from uivlm.devices.adb.link import Link
 from uivlm.devices.device import DeviceError
 from uivlm.episodes.episode import Screen
+from uivlm.episodes.images import open_image
 
 CaptureMethod = Literal["raw", "png"]
 SCREENCAP_COMMANDS: dict[CaptureMethod, tuple[str, ...]] = {"png": ("screencap", "-p"), "raw": ("screencap",)}
@@ -90,7 +90,7 @@ def decode_png(data: bytes) -> Screen:
     if start < 0 or not png.endswith(PNG_END):
         raise InvalidFrameError(f"{len(data)} bytes are not a complete PNG ({_preview(data)})")
     try:
-        pixels = np.array(Image.open(io.BytesIO(png), formats=["PNG"]).convert("RGB"))
+        pixels = np.array(open_image(png, ("PNG",)).convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InvalidFrameError(f"the PNG is damaged: {error}") from error
     return Screen(pixels, _png=png)

@@ -9,7 +9,6 @@ of a page (`alert`, `confirm`): they are closed at once, and questions are answe
 """
 
 import base64
-import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from PIL import Image
 
 from uivlm.actions.gesture import Gesture, PressKey, Touch, TypeText
 from uivlm.devices.device import LONG_PRESS_MS, DeviceError, sleep_until
@@ -39,6 +37,7 @@ from uivlm.devices.web.elements import (
     to_elements,
 )
 from uivlm.episodes.episode import Element, Screen
+from uivlm.episodes.images import open_image
 
 FIRST_FRAME_DELAY_S, FRAME_INTERVAL_S = 0.05, 0.05  # before the first frame, between two frames
 MOVE_INTERVAL_S = 0.016  # between two points of a moving finger: one frame of a display
@@ -110,7 +109,7 @@ class WebDevice:
             frame, previous = self._frame(), frame
             if loaded and frame == previous:
                 break
-        return Screen(np.array(Image.open(io.BytesIO(frame), formats=["PNG"]).convert("RGB")), _png=frame)
+        return Screen(np.array(open_image(frame, ("PNG",)).convert("RGB")), _png=frame)
 
     def perform(self, gesture: Gesture) -> None:
         match gesture:
