@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from data_prep.card import CARD_FILE, render_card
@@ -35,14 +34,15 @@ from uivlm.actions.text import ActionText
 from uivlm.episodes.dataset import META
 from uivlm.episodes.rows import FORMAT, VERSION, ImageFormat
 from uivlm.parallel import Executor, ExecutorName, make_executor
+from uivlm.terminal import Terminal
 
 REPORT_FILE = "report.json"
 Result = TypeVar("Result")
 EXIT_INCOMPLETE = 3  # exit status: written, but without the parts that could not be read
 
 app = typer.Typer(add_completion=False)
-stdout_console = Console()
-stderr_console = Console(stderr=True)
+stdout_console = Terminal()
+stderr_console = Terminal(stderr=True)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import html.parser
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -76,6 +77,22 @@ def test_the_page_is_safe_and_complete(tmp_path: Path) -> None:
     assert verdicts[1].reason in tags.text
     assert page.stat().st_size < 2_000_000
     assert {file.name for file in tmp_path.iterdir()} == {"report.html"}
+
+
+def test_verdicts_of_others_are_escaped_in_attributes(tmp_path: Path) -> None:
+    """Their fields name the classes of figures."""
+    (verdict,) = verdicts_on([make_episode("0", "general", TAP)], ("tap at 90 90",))
+    summaries = {"run": summarize([verdict])}
+    hostile: Any = replace(verdict, action_type=f'"{HOSTILE}', error=f'" onclick="x {HOSTILE}')
+    episodes = [make_episode("0", "general", TAP)]
+    tags = Tags()
+    tags.feed(
+        write_eval_report(
+            tmp_path / "report.html", summaries, [hostile], episodes, simulated=True
+        ).read_text()
+    )
+    assert "script" not in tags.tags
+    assert not {name for name in tags.attributes if name.startswith("on")}
 
 
 def test_a_page_of_recorded_data_is_not_called_simulated(tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_bad_files_of_answers(rows: list[object], message: str, tmp_path: Path) 
         load_foreign(write(tmp_path / "answers.jsonl", rows), EPISODES, "ours", (1, 1), 100)
 
 
+def test_an_error_does_not_repeat_a_huge_id(tmp_path: Path) -> None:
+    for rows in ([row("9" * 10**6, 0, "complete")], [row("1", 7, "complete", subset="B" * 10**6)],
+                 [row("9" * 10**6, 0, "complete")] * 2):  # fmt: skip
+        with pytest.raises(ValueError, match="episode '") as refused:
+            load_foreign(write(tmp_path / "answers.jsonl", rows), EPISODES, "ours", (1, 1), 100)
+        assert len(str(refused.value)) < 500
+
+
 def test_prepared_data_is_read_without_its_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     episodes = PreparedData.open(prepare(tmp_path / "data", EPISODES)).episodes("train")
     monkeypatch.setattr("uivlm.episodes.rows.decode_image", lambda _: pytest.fail("a screen was read"))

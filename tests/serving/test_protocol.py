@@ -66,6 +66,19 @@ def test_decisions_come_back_the_same():
         assert read_decision(write_decision(decision, (30, 20), Timings(0.5, 1.5, 2))) == decision
 
 
+@pytest.mark.parametrize("confidence", [float("nan"), float("inf")])
+def test_a_confidence_that_is_not_finite_is_left_out(confidence):
+    class Unsure(ChecksumAgent):
+        def act(self, history: History) -> Decision:
+            return Decision(Tap(Point(0.5, 0.5)), "tap", confidence, confidence)
+
+    with TestClient(create_app({"unsure": Unsure()})) as client:
+        body = write_history(History("goal", (), random_screen(1)))
+        answer = client.post("/act", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    assert read_decision(answer.content) == Decision(Tap(Point(0.5, 0.5)), "tap")
+
+
 def message(**changed):
     return (
         json.loads(

@@ -1,5 +1,6 @@
 """The decision of an agent: one type for engine, agent, server, loop and trace."""
 
+import math
 from dataclasses import dataclass
 
 from uivlm.actions.action import Action, InvalidAction
@@ -13,3 +14,8 @@ class Decision:
     text: str  # raw model output
     confidence: float | None = None  # [0, 1]
     action_type_confidence: float | None = None  # [0, 1], of the action's type alone
+
+
+def finite_or_none(confidence: float | None) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return None if confidence is None or not math.isfinite(confidence) else confidence

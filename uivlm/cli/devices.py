@@ -107,12 +107,11 @@ def make_guard(device: "Device", policy: "Policy", secrets: "Secrets") -> "Guard
     """The device under the policy. A person at the terminal confirms gestures."""
     import sys
 
-    from rich.console import Console
-
     from uivlm.safety.guard import Guard
     from uivlm.safety.supervisor import NoSupervisor, TerminalSupervisor
+    from uivlm.terminal import Terminal
 
-    supervisor = TerminalSupervisor(Console(stderr=True)) if sys.stdin.isatty() else NoSupervisor()
+    supervisor = TerminalSupervisor(Terminal(stderr=True)) if sys.stdin.isatty() else NoSupervisor()
     return Guard(device, policy, secrets, supervisor)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from uivlm.cli import data_commands, device_commands, eval_commands
@@ -26,6 +25,7 @@ from uivlm.cli.options import (
     print_line,
     stdout_console,
 )
+from uivlm.terminal import Terminal
 
 app = typer.Typer(
     name="uivlm", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -34,7 +34,7 @@ app = typer.Typer(
 app.add_typer(data_commands.app)
 app.add_typer(device_commands.app)
 app.add_typer(eval_commands.app)
-stderr_console = Console(stderr=True)
+stderr_console = Terminal(stderr=True)
 
 
 @app.command()

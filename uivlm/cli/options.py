@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.text import Text
+
+from uivlm.terminal import Terminal
 
 Backend = Literal["native", "vllm"]  # what computes the answers: this project's engine, or vLLM
 
-stdout_console = Console(width=None if sys.stdout.isatty() else 120)  # room for the tables in a log
+stdout_console = Terminal(width=None if sys.stdout.isatty() else 120)  # room for the tables in a log
 
 RecipeArgument = Annotated[str, typer.Argument(help="Recipe: a file *.py, or the name of one in recipes/.")]
 CheckpointArgument = Annotated[Path, typer.Argument(help="Checkpoint folder.")]

@@ -14,6 +14,7 @@ from uivlm.episodes.dataset import PreparedData
 from uivlm.episodes.episode import Episode
 from uivlm.episodes.sentence import PromptFormat, ScreenPiece, TextPiece, Window
 from uivlm.reports.draw import draw_action
+from uivlm.terminal import Terminal
 
 TRAINED_COLOR, UNTRAINED_COLOR = "#1a8f3c", "#7a7a7a"
 ACTION_COLOR = "#e6194b"
@@ -38,7 +39,7 @@ def show(
     prompt_format = prompt_format or PromptFormat(num_bins=int(prepared.meta["num_bins"]))
     episode = episodes[index]
     windows = list(prompt_format.windows(episode))
-    screen = console or Console()
+    screen = console or Terminal()
     screen.print(
         Text(f"{split} {index}: {episode.subset}, episode {episode.id}, {len(episode.steps)} steps", "bold")
     )

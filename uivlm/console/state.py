@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uivlm.actions.action import Action, InvalidAction
-from uivlm.actions.decision import Decision
+from uivlm.actions.decision import Decision, finite_or_none
 from uivlm.actions.gesture import Gesture
 from uivlm.actions.schema import action_to_json
 from uivlm.episodes.episode import Screen
 from uivlm.reports.draw import caption
 from uivlm.rollout.trace_schema import Actor
-from uivlm.rollout.trace_writer import finite_or_none
 
 THUMBNAIL_WIDTH = 96  # pixels
 Phase = Literal[

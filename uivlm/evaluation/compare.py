@@ -131,7 +131,7 @@ def _step_key(verdict: Verdict) -> tuple[int, str, int, int, str]:
 
 
 def _describe_step(verdict: Verdict) -> str:
-    episode = f"episode {verdict.episode_index}, {verdict.episode!r} of {verdict.subset!r}"
+    episode = f"episode {verdict.episode_index}, {verdict.episode!r:.80} of {verdict.subset!r:.80}"
     return f"step {verdict.step} of {verdict.num_steps} of {episode}"
 
 

@@ -66,8 +66,8 @@ def load_foreign(
     if answers:
         subset, episode_id, t = next(iter(answers))
         raise ValueError(
-            f"{path}: step {t} of episode {episode_id!r}{f' of {subset}' if subset else ''} is not in the "
-            f"data ({len(answers)} such rows). Pass the data and --split that it was made with"
+            f"{path}: step {t} of episode {episode_id!r:.80}{f' of {subset:.80}' if subset else ''} is not "
+            f"in the data ({len(answers)} such rows). Pass the data and --split that it was made with"
         )
     return predictions
 
@@ -102,7 +102,7 @@ def _read_answers(path: Path) -> Iterator[tuple[PredictionKey, str]]:
         for i, line in enumerate(lines, 1):
             key, text = _parse_row(line, f"{path}:{i}")
             if key in keys:
-                raise ValueError(f"{path}:{i}: a second answer to step {key[2]} of episode {key[1]!r}")
+                raise ValueError(f"{path}:{i}: a second answer to step {key[2]} of episode {key[1]!r:.80}")
             keys.add(key)
             yield key, text
 

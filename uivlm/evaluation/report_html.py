@@ -216,7 +216,8 @@ def _error_figure(verdict: Verdict, episodes: Sequence[Episode]) -> dict[str, An
     episode = episodes[verdict.episode_index]
     if (episode.subset, episode.id) != (verdict.subset, verdict.episode):
         raise ValueError(
-            f"the verdicts on {verdict.episode!r} were not made from these episodes (got {episode.id!r})"
+            f"the verdicts on {verdict.episode!r:.80} were not made from these episodes "
+            f"(got {episode.id!r:.80})"
         )
     return {
         "slugs": f"recorded-{_slug(verdict.action_type)} error-{_slug(verdict.error)}",

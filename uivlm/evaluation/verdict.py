@@ -156,14 +156,14 @@ def group_by_episode(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
             episodes.append([])
         if not episodes or not _continues(episodes[-1], verdict):
             raise ValueError(
-                f"step {verdict.step} of episode {verdict.episode!r} does not follow the verdict before it: "
-                "the file lacks steps, or they are out of order"
+                f"step {verdict.step} of episode {verdict.episode!r:.80} does not follow the verdict before "
+                "it: the file lacks steps, or they are out of order"
             )
         episodes[-1].append(verdict)
     for episode in episodes:
         if len(episode) != episode[0].num_steps:
             raise ValueError(
-                f"episode {episode[0].episode!r}: got {len(episode)} verdicts; "
+                f"episode {episode[0].episode!r:.80}: got {len(episode)} verdicts; "
                 f"expected {episode[0].num_steps}. The file lacks steps"
             )
     return episodes

@@ -9,7 +9,6 @@ Only their user can read them. A thread writes the screens while the model compu
 `uivlm.rollout.trace_schema` defines the rows; docs/traces.md describes them.
 """
 
-import math
 import platform
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +16,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from uivlm.actions.decision import Decision
+from uivlm.actions.decision import Decision, finite_or_none
 from uivlm.actions.gesture import Gesture
 from uivlm.atomic import check_new_dir, write_file
 from uivlm.episodes.episode import Screen
@@ -121,11 +120,6 @@ class TraceWriter:
 
     def _write_info(self) -> None:
         write_file(self.folder / RUN_FILE, to_json(self._info, indent=1) + "\n", FILE_MODE)
-
-
-def finite_or_none(confidence: float | None) -> float | None:
-    """JSON has no NaN."""
-    return confidence if confidence is not None and math.isfinite(confidence) else None
 
 
 def _now() -> str:

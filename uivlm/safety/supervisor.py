@@ -11,6 +11,7 @@ from uivlm.actions.decision import Decision
 from uivlm.actions.gesture import Gesture
 from uivlm.episodes.episode import Screen, Step
 from uivlm.safety.always import Exemption
+from uivlm.terminal import printable
 
 SupervisorAnswer = Literal["yes", "no", "stop", "always"]
 
@@ -68,12 +69,14 @@ class TerminalSupervisor:
         if not request.reasons:
             return "yes"
         title = "needs help" if request.decision is None else request.decision.text
-        self.console.print(Text(f"next: {title}\n  " + "\n  ".join(request.reasons)))
+        lines = map(printable, (f"next: {title}", *request.reasons))  # typed text may hold line ends
+        self.console.print(Text("\n  ".join(lines)))
         choices: dict[str, SupervisorAnswer | tuple[Step, ...]]
         choices = {"yes": "yes", "no": "no", "mine": (), "stop": "stop"}
         if request.exemptions:
             choices["always"] = "always"
-            self.console.print(Text(f"  always: do not ask for {request.describe_exemptions()} again"))
+            exemptions = printable(request.describe_exemptions())
+            self.console.print(Text(f"  always: do not ask for {exemptions} again"))
         try:
             choice = Prompt.ask(
                 "perform it? (yes, no, mine: I did it on the phone, stop)",

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from uivlm.actions import schema
 from uivlm.actions.action import Action, InvalidAction, Point, Swipe, Tap, Type
-from uivlm.actions.decision import Decision
+from uivlm.actions.decision import Decision, finite_or_none
 from uivlm.actions.gesture import Gesture, to_gesture
 from uivlm.actions.schema import STRICT, SchemaError, dump_json, parse_json
 from uivlm.episodes.episode import Element, History, Screen, Step
@@ -249,8 +249,8 @@ def write_decision(
     message = DecisionMessage(
         decision.action,
         decision.text,
-        decision.confidence,
-        decision.action_type_confidence,
+        finite_or_none(decision.confidence),
+        finite_or_none(decision.action_type_confidence),
         _gesture(decision, screen_size),
         timings,
         tuple(_to_candidate(candidate, screen_size) for candidate in candidates),
@@ -262,8 +262,8 @@ def _to_candidate(decision: Decision, screen_size: tuple[int, int]) -> Candidate
     return CandidateMessage(
         decision.action,
         decision.text,
-        decision.confidence,
-        decision.action_type_confidence,
+        finite_or_none(decision.confidence),
+        finite_or_none(decision.action_type_confidence),
         _gesture(decision, screen_size),
     )
 

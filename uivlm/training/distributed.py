@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from uivlm.models.device import local_device
+from uivlm.terminal import printable
 
 BACKENDS = {"cuda": "cuda:nccl,cpu:gloo", "cpu": "gloo"}  # gloo: for what is offloaded to the CPU
 TIMEOUT = timedelta(hours=1)  # of a collective operation; process 0 may save while others wait
@@ -68,5 +69,5 @@ def _end_with_others(store: Store, finished: threading.Event) -> None:
         except RuntimeError as lost:
             error = f"process 0 ended ({lost})"
         if error and not finished.wait(GRACE_SECONDS):  # the failing process prints its own error
-            print(f"{error}: this process ends, too", file=sys.stderr, flush=True)
+            print(f"{printable(error)}: this process ends, too", file=sys.stderr, flush=True)
             os._exit(1)

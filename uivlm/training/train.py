@@ -34,6 +34,7 @@ from uivlm.models.loaded_model import LoadedModel
 from uivlm.models.lora_layers import lora_layers, summarize_layers
 from uivlm.models.sentence_lengths import TrainableWindows, trainable_windows
 from uivlm.models.sharding import from_first_process, is_first_process
+from uivlm.terminal import Terminal
 from uivlm.training import checkpoint
 from uivlm.training.callbacks import SaveOrStop, epochs_started, latest_checkpoint
 from uivlm.training.dataset import (
@@ -183,7 +184,7 @@ def print_lora_targets(loaded: LoadedModel, console: Console | None = None) -> N
     """Print which layers have adapters."""
     if loaded.lora is not None:
         layers = summarize_layers(lora_layers(loaded.model, loaded.all_lora_targets, loaded.lora.vision))
-        (console or Console()).print(Text(f"adapters of rank {loaded.lora.r} on\n{layers}", "dim"))
+        (console or Terminal()).print(Text(f"adapters of rank {loaded.lora.r} on\n{layers}", "dim"))
 
 
 def print_example(example: Example, processor: Processor, console: Console | None = None) -> None:
@@ -199,7 +200,7 @@ def print_example(example: Example, processor: Processor, console: Console | Non
             ends = [k for k, token in enumerate(ids) if token == processor.eos_id]
             parts = [ids[a:b] for a, b in zip([0, *(k + 1 for k in ends)], [*ends, len(ids)], strict=True)]
             text.append("■\n".join(processor.decode(part) for part in parts), "green" if trained else "dim")
-    (console or Console()).print(text)
+    (console or Terminal()).print(text)
 
 
 def _trainable_windows(recipe: recipes.Recipe, sources: list[DataSource]) -> list[TrainableWindows]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uivlm.devices.device import DeviceError
+from uivlm.terminal import printable
 
 SERVER_ENV_VARS = (
     "ADB_SERVER_SOCKET",
@@ -72,7 +73,7 @@ def output_line(completed: "subprocess.CompletedProcess[bytes]") -> str:
 
 def one_line(text: str) -> str:
     """Make untrusted text safe to print: one line, no control characters."""
-    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 def find_adb(prefer_bundled: bool) -> str:
