@@ -2,16 +2,20 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.helpers.engines import Saved
 from tests.helpers.foreign_checkpoints import change_json, change_model, copy_of, set_weight, sign
 from tests.helpers.hf_checkpoints import write
 from uivlm.inference.load import load_checkpoint
+from uivlm.models.bridge import files as bridge_files
+from uivlm.models.pretrained import read_model_config
 from uivlm.models.qwen_hf import files as qwen_files
 
 WEIGHTS = "adapter_model.safetensors"
@@ -146,6 +150,26 @@ def test_a_base_never_asks_to_run_its_code(evil_base: Path, monkeypatch: pytest.
     for load in (qwen_files.load_processor, qwen_files.load):
         with pytest.raises(ValueError, match="model_type: got 'evil'; expected 'qwen2_vl'"):
             load(evil_base)
+
+
+@pytest.mark.parametrize("value", ["evil/kernel", "flash_attention_2", {"text_config": "evil/kernel"}])
+@pytest.mark.parametrize("name", ["attn_implementation", "_attn_implementation"])
+def test_a_base_never_chooses_attention_code_of_the_hub(tmp_path: Path, name: str, value: Any) -> None:
+    """With the package `kernels`, transformers would download that code and run it."""
+    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 8, "vision_config": {name: value}}))
+    with pytest.raises(ValueError, match=f"{name}: got .*; expected eager or sdpa"):
+        read_model_config(tmp_path / "config.json", "model")
+
+
+@pytest.mark.parametrize("load", [qwen_files.from_config, qwen_files.load, bridge_files.from_config])
+def test_every_loader_checks_the_attention_code(saved: Saved, tmp_path: Path, load: Any) -> None:
+    bridge = load is bridge_files.from_config
+    base = write(tmp_path / "base", "Qwen2VL") if not bridge else tmp_path / "base"
+    if bridge:
+        shutil.copytree(saved.recipe.model.base_model, base)
+    change_json(base / "config.json", attn_implementation="evil/kernel")
+    with pytest.raises(ValueError, match="attn_implementation: got 'evil/kernel'; expected eager or sdpa"):
+        load(base, torch.float32)
 
 
 def test_the_base_of_a_stranger_is_never_fetched_unasked(

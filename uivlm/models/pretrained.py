@@ -82,6 +82,23 @@ def read_json_object(file: Path, what: str) -> dict[str, Any]:
     return payload
 
 
+def read_model_config(file: Path, what: str) -> dict[str, Any]:
+    """The object in a model's config.json.
+
+    ValueError if it names other attention code than torch's: where the package `kernels` is installed,
+    transformers would download such code from the hub and run it.
+    """
+    payload = read_json_object(file, what)
+    parts = [payload]
+    while parts:
+        for name, value in parts.pop().items():
+            if name.endswith("_implementation") and value not in (None, "eager", "sdpa"):
+                raise ValueError(f"{file}: {name}: got {value!r:.80}; expected eager or sdpa")
+            if isinstance(value, dict):
+                parts.append(value)
+    return payload
+
+
 def image_mean_std(file: Path, payload: dict[str, Any]) -> tuple[RGBFloats, RGBFloats]:
     """Mean and standard deviation (R, G, B in 0..1) in the object of a preprocessor's file."""
     try:

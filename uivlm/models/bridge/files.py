@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from uivlm.atomic import tmp_path
 from uivlm.models.bridge.model import BridgeConfig, LlamaVit
-from uivlm.models.pretrained import Shapes, check_shapes, created_as, read_weights, shapes_of
+from uivlm.models.pretrained import (
+    Shapes,
+    check_shapes,
+    created_as,
+    read_model_config,
+    read_weights,
+    shapes_of,
+)
 from uivlm.models.stored_weights import StoredWeight, open_files
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -77,7 +84,7 @@ def from_config(folder: str | Path, dtype: torch.dtype, device: str = "meta") ->
         if not (root / name).is_file():
             raise ValueError(f"the folder {root} is not a bridge base: it has no {name}")
     try:
-        payload = json.loads((root / CONFIG).read_text("utf-8"))
+        payload = read_model_config(root / CONFIG, "bridge base")
         if "picture_id" in payload:
             raise ValueError("uivlm 0.1 wrote it: picture_id is now image_token_id, and grid is grid_size")
         config = BridgeConfig(**payload)

@@ -17,7 +17,7 @@ from uivlm.models.bridge import vision_encoder as encoders
 from uivlm.models.bridge.model import BridgeConfig, LlamaVit, Projection
 from uivlm.models.device import local_device
 from uivlm.models.packed_attention import enable_packed_attention
-from uivlm.models.pretrained import created_as, first_line, load_pretrained
+from uivlm.models.pretrained import created_as, first_line, load_pretrained, read_model_config
 from uivlm.models.sharding import from_first_process
 from uivlm.models.stored_weights import StoredWeight, StoredWeights, open_pretrained
 from uivlm.recipe import VisualTokens
@@ -98,6 +98,7 @@ def from_config_parts(
     """
     root = pretrained.find_or_download(language, "Llama", DOWNLOAD_FILES)
     tokenizer = _tokenizer(root)
+    read_model_config(root / CONFIG, "Llama")
     try:
         text = LlamaConfig.from_pretrained(root, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises nearly anything on a bad file

@@ -31,6 +31,7 @@ from uivlm.models.pretrained import (
     image_resample,
     load_pretrained,
     read_json_object,
+    read_model_config,
 )
 from uivlm.models.stored_weights import StoredWeight, open_pretrained
 
@@ -74,7 +75,10 @@ def from_config(config: PretrainedConfig) -> nn.Module:
 def read_published_config(name: str | Path) -> tuple[PretrainedConfig, RGBFloats, RGBFloats, str]:
     """A published encoder's configuration, mean and std of its colors (R, G, B in 0..1), and its filter."""
     root = pretrained.find_or_download(name, WHAT, DOWNLOAD_FILES)
-    config, pixels = (read_json_object(root / name, WHAT) for name in DOWNLOAD_FILES)
+    config, pixels = (
+        read_model_config(root / CONFIG, WHAT),
+        read_json_object(root / PREPROCESSOR_CONFIG, WHAT),
+    )
     file = root / PREPROCESSOR_CONFIG
     resample = image_resample(file, pixels, RESAMPLE)
     return config_from_json(config), *image_mean_std(file, pixels), resample

@@ -31,6 +31,7 @@ from uivlm.models.pretrained import (
     image_resample,
     load_pretrained,
     read_json_object,
+    read_model_config,
 )
 from uivlm.models.qwen_hf.model import QwenHF
 from uivlm.models.qwen_hf.processor import QwenHFProcessor, VisualTokenBudget
@@ -110,7 +111,7 @@ def find_or_download(name: str | Path, with_weights: bool = True) -> Path:
 
 def _read_config(root: Path, cls: type[PreTrainedModel]) -> PretrainedConfig:
     kind: Any = cls.config_class  # not AutoConfig, which offers to run the code of an unknown `model_type`
-    model_type = read_json_object(root / CONFIG, WHAT).get("model_type")
+    model_type = read_model_config(root / CONFIG, WHAT).get("model_type")
     if model_type != kind.model_type:
         raise ValueError(
             f"{root / CONFIG}: model_type: got {model_type!r:.80}; expected {kind.model_type!r}, as of a "
