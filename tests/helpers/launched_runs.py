@@ -1,4 +1,4 @@
-"""Small training runs in several processes, and the same runs in one."""
+"""Small training runs of every kind of model: in several processes, and the same in one."""
 
 import json
 import time
@@ -9,14 +9,21 @@ import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.helpers import two_process
-from tests.helpers.hf_checkpoints import write
+from tests.helpers import hf_checkpoints, two_process
+from tests.helpers.hf_llama_vit_parts import write_llama, write_vision
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny_models import base, episode, prepare, qwen_base
 from uivlm.recipe import load, override
 from uivlm.training.train import train
 
-RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
+RECIPES = {
+    "llama_vit": "tiny",
+    "llama_parts": "llama_vit",
+    "qwen_vl": "qwenvl",
+    "Qwen2VL": "qwen2_5vl",
+    "Qwen2_5_VL": "qwen2_5vl",
+    "Qwen3VL": "qwen3vl",
+}
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": str(ROOT),
@@ -38,15 +45,23 @@ def write_bases(root: Path) -> Path:
     prepare(
         root / "data", [episode(i, n) for i, n in enumerate((3, 1, 2, 4, 2, 3, 1, 2, 2, 1))], validation=2
     )
-    qwen_base(root / "qwen_vl")
     base(root / "llama_vit")
-    write(root / "qwen_hf", "Qwen2_5_VL")
+    write_llama(root / "llama_parts")
+    write_vision(root / "vision", "siglip")
+    qwen_base(root / "qwen_vl")
+    for kind in hf_checkpoints.KINDS:
+        hf_checkpoints.write(root / kind, kind)
     return root
 
 
+def paths(root: Path, kind: str) -> list[str]:
+    """The settings of a recipe that name `root`'s base and data."""
+    vision = [f"model.vision_encoder={root / 'vision'}"] if kind == "llama_parts" else []
+    return [f"model.base_model={root / kind}", f"data.path={root / 'data'}", *vision]
+
+
 def settings(root: Path, kind: str, batch: int, *more: str) -> list[str]:
-    own = [f"model.base_model={root / kind}", f"data.path={root / 'data'}"]
-    return [*SETTINGS, *own, f"train.per_device_batch_size={batch}", *more]
+    return [*SETTINGS, *paths(root, kind), f"train.per_device_batch_size={batch}", *more]
 
 
 def program(kind: str, changes: list[str], out: Path) -> list[str]:
@@ -97,10 +112,10 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 def killed_at(
-    parent: ProcessPoolExecutor, program: list[str], out: Path, step: int, tmp_path: Path
+    parent: ProcessPoolExecutor, program: list[str], out: Path, step: int, tmp_path: Path, count: int
 ) -> list[int]:
-    """Start a run in two processes, and SIGKILL all of them once it has logged the step. Exit codes."""
-    run = two_process.begin(parent, program, tmp_path / "said", ENVIRONMENT)
+    """Start a run in several processes, and SIGKILL all of them once it has logged the step. Exit codes."""
+    run = two_process.begin(parent, program, tmp_path / "said", ENVIRONMENT, count)
     until = time.monotonic() + two_process.SECONDS
     while steps_of_unfinished(out) < step and time.monotonic() < until:
         time.sleep(0.005)

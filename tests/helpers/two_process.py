@@ -1,7 +1,7 @@
 """Run a program in two or more processes that train together.
 
 They fork from a process that has imported what training needs, and has made adapters once: this takes longer
-than the tests.
+than the tests. Their data loader workers are forked from it, too.
 """
 
 import gc
@@ -14,12 +14,16 @@ import traceback
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import suppress
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
+from multiprocessing.connection import arbitrary_address
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import psutil
 
 COUNT = 2
 SECONDS = 300  # no run of a test takes so long
+MATRIX_SIZE = 128  # of the product that measures the machine's peak: the usual one takes longer than a run
 
 
 def parent() -> ProcessPoolExecutor:
@@ -36,8 +40,30 @@ def _warm_up() -> None:
     peft = import_module("peft")
     model = import_module("tests.helpers.tiny_models").bridge()
     peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+    import_module("uivlm.training.metrics").MATRIX_SIZES["cpu"] = MATRIX_SIZE
     gc.collect()
     gc.freeze()  # the Trainer collects garbage, too
+    _fork_worker_server()
+
+
+def _fork_worker_server() -> None:
+    """Fork the server that data loader workers are forked from: each process would start one of its own.
+
+    It ends when this process and all that were forked from it have ended.
+    """
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(arbitrary_address("AF_UNIX"))
+    listener.listen()
+    alive, kept = os.pipe()
+    if not os.fork():
+        os.close(kept)
+        try:
+            forkserver.main(listener.fileno(), alive, [])  # type: ignore[attr-defined]
+        finally:
+            os._exit(0)
+    server._forkserver_address, server._forkserver_alive_fd = listener.getsockname(), kept
+    server.ensure_running = lambda: None  # it would wait for a child process
 
 
 def begin(
@@ -71,6 +97,12 @@ def kill(processes: list[int]) -> None:
     for process in processes:
         with suppress(ProcessLookupError):  # it has ended, and was waited for
             os.kill(process, signal.SIGKILL)
+
+
+def num_running(parent: ProcessPoolExecutor) -> int:
+    """Processes that have forked from it, data loader workers too."""
+    server = 1
+    return len(psutil.Process(parent.submit(os.getpid).result()).children(recursive=True)) - server
 
 
 def _place(rank: str, count: str) -> dict[str, str]:

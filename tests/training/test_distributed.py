@@ -1,7 +1,6 @@
 """The processes of a run: each on its own device, one look at the output folder, one end."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from tests.helpers import two_process
-from tests.helpers.launched_runs import ENVIRONMENT, program, settings, write_bases
+from tests.helpers.launched_runs import ENVIRONMENT, RECIPES, program, settings
 from tests.helpers.paths import ROOT
 from uivlm.models.build import build
 from uivlm.models.loaded_model import LoadedModel
@@ -21,30 +20,17 @@ from uivlm.training.trainer import training_arguments
 
 pytestmark = pytest.mark.slow
 
-RECIPES = {"qwen_vl": "qwenvl", "llama_vit": "tiny", "qwen_hf": "qwen2_5vl"}
-
 
 class StopError(Exception):
     pass
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_bases(tmp_path_factory.mktemp("distributed"))
-
-
-@pytest.fixture(scope="module")
-def parent() -> Iterator[ProcessPoolExecutor]:
-    with two_process.parent() as pool:
-        yield pool
-
-
-def recipe_of(root: Path, kind: str, *more: str) -> Recipe:
-    return override(load(ROOT / "recipes" / f"{RECIPES[kind]}.py"), settings(root, kind, 2, *more))
+def recipe_of(bases: Path, kind: str, *more: str) -> Recipe:
+    return override(load(ROOT / "recipes" / f"{RECIPES[kind]}.py"), settings(bases, kind, 2, *more))
 
 
 def test_the_device_is_set_before_weights_are_read(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, Any]] = []
 
@@ -54,7 +40,7 @@ def test_the_device_is_set_before_weights_are_read(
         calls.append(("read", device))
         raise StopError
 
-    recipe = recipe_of(root, "llama_vit")
+    recipe = recipe_of(bases, "llama_vit")
     training._trainable_windows(recipe, open_datasets(recipe))  # as local rank 0 does, for which others wait
     monkeypatch.setenv("LOCAL_RANK", "5")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -65,42 +51,42 @@ def test_the_device_is_set_before_weights_are_read(
     assert calls == [("set", torch.device("cuda", 5)), ("read", torch.device("cuda", 5))]
 
 
-@pytest.mark.parametrize("kind", ["llama_vit", "qwen_vl", "qwen_hf"])
-def test_weights_are_read_to_the_device(root: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["llama_vit", "qwen_vl", "Qwen2_5_VL"])
+def test_weights_are_read_to_the_device(bases: Path, kind: str) -> None:
     """Meta stands for a GPU: there is no other second device."""
-    model = build(recipe_of(root, kind), device=torch.device("meta")).model
+    model = build(recipe_of(bases, kind), device=torch.device("meta")).model
     assert {value.device.type for value in model.parameters()} == {"meta"}
 
 
 def test_one_process_uses_one_of_several_gpus(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Trainer would use DataParallel, which cannot split our batches."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
-    args = training_arguments(recipe_of(root, "llama_vit"), tmp_path, 0)
+    args = training_arguments(recipe_of(bases, "llama_vit"), tmp_path, 0)
     assert (args.n_gpu, args.train_batch_size) == (1, 1)  # a batch of rows is one item
     assert str(args.device) == "cuda:0"
 
 
-def test_the_first_process_looks_for_all(root: Path, parent: ProcessPoolExecutor, tmp_path: Path) -> None:
+def test_the_first_process_looks_for_all(bases: Path, parent: ProcessPoolExecutor, tmp_path: Path) -> None:
     """A faster process of another machine has not made the folder that process 0 finds."""
-    assert _faulty(root, parent, "late", tmp_path) == [0, 0], (tmp_path / "said").read_text()[-4000:]
+    assert _faulty(bases, parent, "late", tmp_path) == [0, 0], (tmp_path / "said").read_text()[-4000:]
     assert (tmp_path / "out").is_dir()
 
 
-def test_a_failing_process_ends_the_others(root: Path, parent: ProcessPoolExecutor, tmp_path: Path) -> None:
+def test_a_failing_process_ends_the_others(bases: Path, parent: ProcessPoolExecutor, tmp_path: Path) -> None:
     started = time.monotonic()
-    codes, said = _faulty(root, parent, "fails", tmp_path), (tmp_path / "said").read_text()
+    codes, said = _faulty(bases, parent, "fails", tmp_path), (tmp_path / "said").read_text()
     assert codes == [1, 2], said[-4000:]
     assert time.monotonic() - started < 60  # process 0 sleeps for 120 seconds
     assert "process 1 failed (ValueError: this row is broken): this process ends, too" in said
     assert not (tmp_path / "out").exists()
 
 
-def _faulty(root: Path, parent: ProcessPoolExecutor, how: str, tmp_path: Path) -> list[int]:
-    _, _, *words = program("llama_vit", settings(root, "llama_vit", 1, "train.epochs=2"), tmp_path / "out")
+def _faulty(bases: Path, parent: ProcessPoolExecutor, how: str, tmp_path: Path) -> list[int]:
+    _, _, *words = program("llama_vit", settings(bases, "llama_vit", 1, "train.epochs=2"), tmp_path / "out")
     file = str(ROOT / "tests" / "helpers" / "faulty_processes.py")
     processes = two_process.begin(parent, [file, how, *words], tmp_path / "said", ENVIRONMENT)
     return two_process.ended(parent, processes)

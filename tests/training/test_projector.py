@@ -1,6 +1,5 @@
 """A bridge's projection: its own learning rate, and a first stage that trains it alone."""
 
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
@@ -63,12 +62,6 @@ def bridge(request: pytest.FixtureRequest, parts: Recipe, tmp_path_factory: pyte
         return parts
     folder = tiny_models.base(tmp_path_factory.mktemp("bridge") / "base")
     return replace(parts, model=LlamaVitArgs(str(folder), LoraArgs(2, 4, 0.0)))
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[ProcessPoolExecutor]:
-    with two_process.parent() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +195,7 @@ def test_groups_split_once() -> None:
 @pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 @pytest.mark.parametrize(("stage", "alone"), [(1, False), (2, False), (2, True)])
 def test_two_rates_under_zero(
-    parts: Recipe, pool: ProcessPoolExecutor, tmp_path: Path, stage: int, alone: bool
+    parts: Recipe, parent: ProcessPoolExecutor, tmp_path: Path, stage: int, alone: bool
 ) -> None:
     """Two processes train as one process does: adapters and projection, or the projection alone."""
     one = first_stage(parts) if alone else parts
@@ -211,8 +204,8 @@ def test_two_rates_under_zero(
     sharded = with_settings(plain, zero_stage=stage, per_device_batch_size=2)
     (tmp_path / "run.py").write_text(f"from uivlm.recipe import *\n\ndef recipe(): return {sharded!r}\n")
     program = ["-m", "uivlm", "train", str(tmp_path / "run.py"), "--out", str(tmp_path / "out")]
-    processes = two_process.begin(pool, program, tmp_path / "said", ENVIRONMENT)
-    assert two_process.ended(pool, processes) == [0, 0], (tmp_path / "said").read_text()[-4000:]
+    processes = two_process.begin(parent, program, tmp_path / "said", ENVIRONMENT)
+    assert two_process.ended(parent, processes) == [0, 0], (tmp_path / "said").read_text()[-4000:]
     for name, value in load_file(tmp_path / "out" / "projector.safetensors").items():
         assert float((value - expected[name]).abs().mean()) < 1e-5
 

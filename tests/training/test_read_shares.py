@@ -1,7 +1,6 @@
 """Sharded loading: each process reads its rows of every weight, once, and the whole is the model."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Dinov2Config, Dinov2Model
 
-from tests.helpers import hf_checkpoints, two_process
+from tests.helpers import hf_checkpoints
 from tests.helpers.every_kind import write_every_kind
 from tests.helpers.hf_llama_vit_parts import SMALL, write_vision
 from tests.helpers.launched_runs import together
@@ -59,12 +58,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "stage1").mkdir()
     save_file(dict(nn.Linear(24, 32).state_dict()), root / "stage1" / "projector.safetensors")
     return root
-
-
-@pytest.fixture(scope="module")
-def parent() -> Iterator[ProcessPoolExecutor]:
-    with two_process.parent() as pool:
-        yield pool
 
 
 @pytest.mark.slow

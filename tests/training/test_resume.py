@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,14 +11,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from tests.helpers import two_process
-from tests.helpers.paths import ROOT
 from tests.helpers.tiny_models import base, prepare, recipe
 from tests.helpers.training_runs import EPISODES, StoppedError, dropping, stop_at
 from uivlm.training.callbacks import SaveOrStop, latest_checkpoint
 from uivlm.training.train import train
-
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +76,6 @@ def test_dropout_and_workers_resume_to_the_same_bytes(
     assert losses(out) == losses(whole)
     assert list(counts) == list(range(num_steps + 1, 16))
     assert max(counts.values()) == 1, "the resumed epoch's worker has ended before the next one starts"
-
-
-@pytest.mark.slow
-def test_two_processes_resume_to_the_same_bytes(
-    root: Path, parent: ProcessPoolExecutor, tmp_path: Path
-) -> None:
-    program = str(ROOT / "tests" / "helpers" / "two_process_resume.py")
-    for out, part in (("whole", "whole"), ("resumed", "stopped"), ("resumed", "resumed")):
-        words = [program, str(root), str(tmp_path / out), part]
-        processes = two_process.begin(parent, words, tmp_path / f"said {part}", ENVIRONMENT)
-        codes = two_process.ended(parent, processes)
-        assert codes == [0, 0], (tmp_path / f"said {part}").read_text()[-8000:]
-    assert_same_weights(tmp_path / "whole", tmp_path / "resumed")
-    assert losses(tmp_path / "whole") == losses(tmp_path / "resumed")
-    assert len(losses(tmp_path / "whole")) == 9
 
 
 class Clock:

@@ -7,8 +7,10 @@ import json
 import logging
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -201,4 +203,22 @@ def loader_options(num_workers: int, prefetch_factor: int = 2) -> dict[str, Any]
         "multiprocessing_context": START_METHOD,
         "persistent_workers": True,  # started once, not in every epoch
         "prefetch_factor": prefetch_factor,
+        "worker_init_fn": start_worker,
     }
+
+
+def start_worker(worker_id: int, init: Callable[[int], None] | None = None) -> None:
+    """What a data loader worker does first: see to it that it ends with its process, also after SIGKILL.
+
+    torch's own check compares the worker's parent. That is the fork server, which lives as long as a worker.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+    if init is not None:
+        init(worker_id)
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

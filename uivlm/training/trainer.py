@@ -6,6 +6,7 @@ In: a recipe, a model prepared for training, a dataset. Out: a trainer.
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from uivlm.training.dataset import (
     WindowDataset,
     loader_options,
     resolve_num_workers,
+    start_worker,
 )
 from uivlm.training.deepspeed import deepspeed_config
 from uivlm.training.feature_cache import CachedFeatureDataset
@@ -140,6 +142,8 @@ class SentenceTrainer(Trainer):
         loader.base_dataloader.generator = torch.Generator()
         # For the copy with which the Trainer resumes within an epoch: its workers end with that epoch.
         loader.persistent_workers = False
+        seed_worker = loader.base_dataloader.worker_init_fn
+        loader.base_dataloader.worker_init_fn = partial(start_worker, init=seed_worker)
         return loader  # type: ignore[no-any-return]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Batch]:
@@ -228,6 +232,8 @@ def _make_meter(trainer: SentenceTrainer, dtype: torch.dtype) -> Meter:
 
 def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int) -> TrainingArguments:
     train, optim, distributed = recipe.train, recipe.optim, recipe.distributed
+    loader = loader_options(num_workers)
+    loader.pop("worker_init_fn", None)  # no argument of the Trainer: see `get_train_dataloader`
     args = TrainingArguments(
         output_dir=str(state_dir),
         num_train_epochs=train.epochs,
@@ -246,7 +252,7 @@ def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int
         **(ACTIVATION_CHECKPOINTING if train.activation_checkpointing else {}),
         seed=train.seed,
         use_cpu=not torch.cuda.is_available(),
-        **{f"dataloader_{name}": value for name, value in loader_options(num_workers).items()},
+        **{f"dataloader_{name}": value for name, value in loader.items()},
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
         ddp_find_unused_parameters=False,
