@@ -4,7 +4,8 @@
 {"type": "invalid", "text": "...", "reason": "..."}
 {"type": "touch", "points": [[20, 50]], "duration_ms": 60}   (x, y) pixels
 
-Nothing is converted. An unknown or missing field, another type and a number that is not finite are errors.
+Nothing is converted. An unknown, missing or repeated field, another type and a number that is not finite are
+errors.
 """
 
 import json
@@ -21,12 +22,12 @@ from uivlm.actions.gesture import Gesture as AnyGesture
 from uivlm.actions.gesture import PressKey, Touch, TypeText
 
 T = TypeVar("T")
+JsonText = str | bytes | bytearray
 
 KIND = ": 'kind' of uivlm 0.1 is now 'type' (of an element: 'ui_type')"  # the remedy for old JSON
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-MAX_FIELDS = 1_000  # of one object: pydantic keeps an error for each unknown field, also for a repeated one
-SMALL_JSON = 10_000  # fields of all objects; of fewer, the errors of one object take little memory
+MAX_FIELDS = 1_000  # of one object: pydantic keeps an error for each unknown field
 
 # The discriminated unions are for fields of other dataclasses; the adapters for single values.
 Action = Annotated[Tap | Swipe | Type | Press | Finish, Field(discriminator="type")]
@@ -42,9 +43,9 @@ class SchemaError(ValueError):
     """A value that does not fit its schema: the message has the field, the value and what is expected."""
 
 
-def parse_json(adapter: TypeAdapter[T], data: str | bytes, location: str) -> T:
+def parse_json(adapter: TypeAdapter[T], data: JsonText, location: str) -> T:
     """The value in a JSON text. Raises SchemaError."""
-    _check_num_fields(data, location)
+    _check_objects(data, location)
     try:
         return adapter.validate_json(data)
     except ValidationError as error:
@@ -59,26 +60,32 @@ def from_json(adapter: TypeAdapter[T], value: object, location: str) -> T:
         text = json.dumps(value)  # strict validation of a Python value would reject a list for a tuple
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"{location}: not a JSON value ({error})") from None
-    _check_num_fields(text, location)
+    _check_objects(text, location)
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
         raise SchemaError(_describe(error.errors(include_url=False)[0], location, value)) from None
 
 
-def _check_num_fields(data: str | bytes, location: str) -> None:
-    num_colons = data.count(":") if isinstance(data, str) else data.count(b":")
-    if num_colons <= SMALL_JSON:
-        return
+def _check_objects(data: JsonText, location: str) -> None:
+    """Refuse what pydantic lets pass: of two equal keys it takes the last one, unseen."""
 
     def check(pairs: list[tuple[str, object]]) -> None:
         if len(pairs) > MAX_FIELDS:
-            raise ValueError(f"an object has {len(pairs)} fields; expected at most {MAX_FIELDS}")
+            raise SchemaError(f"{location}: an object has {len(pairs)} fields; expected at most {MAX_FIELDS}")
+        if len(dict(pairs)) < len(pairs):
+            keys = [key for key, _ in pairs]
+            repeated = next(key for key in keys if keys.count(key) > 1)
+            raise SchemaError(
+                f"{location}: an object has the field {repeated[:80]!a} twice; expected it once"
+            )
 
     try:
-        json.loads(data, object_pairs_hook=check)
+        json.loads(data, object_pairs_hook=check, parse_int=str)  # int() refuses some that pydantic names
+    except SchemaError:
+        raise
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{location}: {error}") from None
+        raise SchemaError(f"{location}: invalid JSON: {error}") from None
 
 
 def dump_json(adapter: TypeAdapter[T], value: T, exclude_none: bool = False) -> bytes:
