@@ -1,16 +1,19 @@
 """Who may ask the console for something, and what it makes of what is asked."""
 
+import asyncio
 import json
 import socket
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
 
 import httpx
 import pytest
 from PIL import Image
 
-from tests.helpers.console_client import HOSTILE, TAP, Glass, Scripted, at_console
+from tests.helpers.console_client import AT_ONCE, DONE, HOSTILE, TAP, Glass, Scripted, at_console
 from uivlm.actions.action import Type
-from uivlm.console.server import MAX_BODY_BYTES, MAX_EVENT_STREAMS, console
+from uivlm.console.server import MAX_BODY_BYTES, MAX_EVENT_STREAMS, console, create_app
+from uivlm.console.session import Session
 from uivlm.devices.sim.phone import SimPhone
 from uivlm.episodes.episode import Element
 from uivlm.safety.policy import Policy
@@ -129,6 +132,15 @@ def test_the_screen_and_the_steps_are_pictures(tmp_path):
         (b'{"type": "touch", "screen_id": 1, "touch": [0, 1.5], "lift": [0, 0]}', "touch[1]", 422),
         (b'{"type": "touch", "screen_id": 1, "touch": [0, NaN], "lift": [0, 0]}', "touch[1]", 422),
         (b'{"type": "touch", "screen_id": 1, "touch": [0, 1e999], "lift": [0, 0]}', "touch[1]", 422),
+        (
+            b'{"type": "touch", "screen_id": 1, "touch": [0, 1%s], "lift": [0, 0]}' % (b"0" * 400),
+            "touch[1]",
+            422,
+        ),
+        (b'{"type": "press", "screen_id": 1%s, "key": "back"}' % (b"0" * 400), "take over first", 409),
+        (b'{"type": "press", "screen_id": 1%s, "key": "back"}' % (b"0" * 5000), "out of range", 422),
+        (b'{"type": "confirm", "request_id": 1%s}' % (b"0" * 400), "", 409),
+        (b'{"type": "press", "screen_id": 1, "key": "back", "key": "home"}', "'key' twice", 422),
         (b'{"type": "touch", "screen_id": 1, "touch": [0, true], "lift": [0, 0]}', "touch[1]", 422),
         (b'{"type": "touch", "screen_id": 1, "touch": "ab", "lift": [0, 0]}', "touch", 422),
         (b'{"type": "touch", "screen_id": 1, "touch": [0, 0, 0], "lift": [0, 0]}', "touch", 422),
@@ -178,6 +190,52 @@ def test_so_many_pages_watch_and_no_more(glass, tmp_path):
         assert watch().status_code == 503
         pages.close()  # those who have gone make room
         person.until(lambda _: watch().status_code == 200)
+
+
+def test_pages_that_open_at_once_are_counted_too(glass, tmp_path):
+    """All of them ask before any stream begins."""
+    statuses = []
+
+    async def ask(app) -> None:
+        async def send(message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                await asyncio.sleep(0.2)
+                raise OSError("the page has gone")
+
+        async def receive() -> dict[str, str]:
+            return await asyncio.Future()
+
+        scope = {"type": "http", "method": "GET", "path": "/events", "query_string": b""}
+        with suppress(OSError, ExceptionGroup):
+            await app({**scope, "headers": [(b"host", b"localhost")]}, receive, send)
+
+    async def ask_at_once(app, num_pages: int) -> None:
+        await asyncio.gather(*(ask(app) for _ in range(num_pages)))
+
+    async def twice(app) -> None:
+        await ask_at_once(app, MAX_EVENT_STREAMS + 20)
+        await ask_at_once(app, MAX_EVENT_STREAMS)
+
+    session = Session(Scripted(), glass, Policy(), load_secrets(Policy()), tmp_path, AT_ONCE)
+    with closing(session):
+        asyncio.run(twice(create_app(session)))
+    assert Counter(statuses) == {200: 2 * MAX_EVENT_STREAMS, 503: 20}  # a page that has gone makes room
+
+
+def test_numbers_beyond_every_range_break_one_trace_alone(glass, tmp_path):
+    with at_console(Scripted(TAP, DONE), glass, tmp_path) as person:
+        for _ in range(2):
+            person.does("start", goal="g", step_mode=False)
+            person.until(lambda view: view.phase == "idle" and view.status == "complete")
+        rows = sorted(tmp_path.iterdir())[0] / "trace.jsonl"
+        rows.write_text(rows.read_text().replace('"confidence": 0.5', '"confidence": 1' + "0" * 400))
+        answer = person.http.get("/traces")
+        assert answer.status_code == 200
+        damaged, whole = sorted(answer.json()["traces"], key=lambda trace: trace["name"])
+        assert whole["status"] == "complete"
+        assert "step.confidence" in damaged["error"]
+        assert person.http.get(f"/traces/{damaged['name']}").status_code == 422
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])

@@ -18,7 +18,7 @@ from uivlm.actions.schema import SchemaError
 from uivlm.actions.text import ActionText
 from uivlm.episodes.episode import History
 from uivlm.serving.openai_chat import read_chat
-from uivlm.serving.screen_cache import ScreenCache
+from uivlm.serving.screen_cache import ScreenCache, ScreenDecoder
 from uivlm.serving.server import serve_in_thread
 
 ACTION_TEXT = ActionText(100)
@@ -167,7 +167,7 @@ INVALID = {
 def test_messages_that_are_not_a_history_get_one_sentence(name: str) -> None:
     body, sentence = INVALID[name]
     with pytest.raises(SchemaError, match=sentence) as error:
-        read_chat(json.dumps({"model": "tiny"} | body), ACTION_TEXT, ScreenCache())
+        read_chat(json.dumps({"model": "tiny"} | body), ScreenDecoder(ScreenCache()), ACTION_TEXT)
     assert len(str(error.value)) < 400
 
 
@@ -179,7 +179,7 @@ def test_hostile_bodies_are_only_ever_a_schema_error() -> None:
         at = int(rng.integers(len(whole)))
         damaged = whole[:at] + pieces[int(rng.integers(len(pieces)))] + whole[at + int(rng.integers(4)) :]
         with suppress(SchemaError):
-            assert read_chat(damaged, ACTION_TEXT, ScreenCache()).model
+            assert read_chat(damaged, ScreenDecoder(ScreenCache()), ACTION_TEXT).model
 
 
 @pytest.mark.slow

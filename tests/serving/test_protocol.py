@@ -36,7 +36,7 @@ from uivlm.serving.protocol import (
     write_decision,
     write_history,
 )
-from uivlm.serving.screen_cache import ScreenCache
+from uivlm.serving.screen_cache import ScreenCache, ScreenDecoder
 from uivlm.serving.server import create_app
 
 RNG = random.Random(11)
@@ -47,13 +47,13 @@ def test_histories_come_back_the_same(steps):
     rng = random.Random(steps)
     for _ in range(20):
         history = random_history(rng, steps)
-        assert same_history(read_history(write_history(history), ScreenCache()), history)
+        assert same_history(read_history(write_history(history), ScreenDecoder(ScreenCache())), history)
 
 
 def test_numbers_of_numpy_are_written_exactly():
     at = Point(np.float32(0.1), np.float64(1) / 3)
     history = History("g", (Step(random_screen(1), Tap(at)),), random_screen(2))
-    back = read_history(write_history(history), ScreenCache()).steps[0].action.at
+    back = read_history(write_history(history), ScreenDecoder(ScreenCache())).steps[0].action.at
     assert (back.y, back.x) == (float(np.float32(0.1)), 1 / 3)
 
 
@@ -158,6 +158,10 @@ HOSTILE = {
     "too many elements": message(screen=message()["screen"] | {"elements": [element()] * (MAX_ELEMENTS + 1)}),
     "a field with a new line": message(**{"a\nb": 1}),
     "a field with a long name": message(**{"a" * 10_000: 1}),
+    "two goals": json.dumps(message()).replace("{", '{"goal": "another", ', 1).encode(),
+    "two keys in an action": json.dumps(with_action({"type": "press", "key": "back"}))
+    .replace('"key"', '"key": "home", "key"')
+    .encode(),
     "fields without end": json.dumps({str(i): i for i in range(100_000)}).encode(),
     **{
         f"element without {name}": message(
@@ -174,7 +178,7 @@ def test_hostile_histories_get_one_sentence(name):
     body = HOSTILE[name]
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(SchemaError):
-        read_history(body, ScreenCache())
+        read_history(body, ScreenDecoder(ScreenCache()))
     agent = ChecksumAgent()
     with TestClient(create_app({"tiny": agent})) as client:
         answer = client.post("/act", content=body, headers={"content-type": "application/json"})
@@ -213,7 +217,7 @@ def test_errors_name_the_field_and_the_value():
         ),
     ):
         with pytest.raises(SchemaError, match=sentence):
-            read_history(json.dumps(body), ScreenCache())
+            read_history(json.dumps(body), ScreenDecoder(ScreenCache()))
 
 
 def test_no_field_is_optional() -> None:
@@ -226,7 +230,10 @@ def test_no_field_is_optional() -> None:
         )
     )  # fmt: skip
     read_decision(json.dumps(decision))
-    for tree, read in ((whole, lambda body: read_history(body, ScreenCache())), (decision, read_decision)):
+    for tree, read in (
+        (whole, lambda body: read_history(body, ScreenDecoder(ScreenCache()))),
+        (decision, read_decision),
+    ):
         paths = list(fields_in(tree))
         assert len(paths) > 20
         for path, name in paths:
@@ -256,7 +263,7 @@ def test_random_damage_is_only_ever_a_schema_error():
             whole[:at] + RNG.choice(["", "\\", '"', "}", "null", "0", "A"]) + whole[at + RNG.randrange(4) :]
         )
         with suppress(SchemaError):
-            assert isinstance(read_history(damaged, ScreenCache()), History)
+            assert isinstance(read_history(damaged, ScreenDecoder(ScreenCache())), History)
 
 
 def test_json_of_very_many_values_is_rejected_unparsed() -> None:
@@ -271,7 +278,7 @@ def test_a_body_of_uivlm_0_1_gets_the_new_name() -> None:
         (message(screen=message()["screen"] | {"elements": [old_element]}), r"history.screen.elements\[0\]"),
     ):
         with pytest.raises(SchemaError, match=f"{location}.*'kind' of uivlm 0.1 is now 'type'"):
-            read_history(json.dumps(body), ScreenCache())
+            read_history(json.dumps(body), ScreenDecoder(ScreenCache()))
 
 
 def test_half_a_surrogate_pair_is_sent_as_the_replacement_character() -> None:

@@ -23,7 +23,6 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
 
-import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +30,7 @@ from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from numpy.typing import NDArray
 from PIL import Image
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import Receive, Scope, Send
 
 from uivlm.agents.agent import Agent
 from uivlm.console import commands, traces
@@ -42,7 +42,7 @@ from uivlm.devices.device import Device, DeviceError
 from uivlm.rollout.trace_reader import RecordedRun
 from uivlm.safety.policy import Policy
 from uivlm.safety.secrets import Secrets
-from uivlm.serving.listen import LOOPBACK_HOSTS, open_listener, run_in_thread, socket_url
+from uivlm.serving.listen import LOOPBACK_HOSTS, LimitedServer, open_listener, run_in_thread, socket_url
 
 log = logging.getLogger(__name__)
 
@@ -111,31 +111,27 @@ def _add_page_routes(server: FastAPI, token: str) -> None:
 
 def _add_live_routes(server: FastAPI, session: Session) -> None:
     """The current state."""
-    num_streams = 0
+    streams = asyncio.Semaphore(MAX_EVENT_STREAMS)
 
     async def events() -> AsyncIterator[str]:
-        nonlocal num_streams
-        num_streams += 1
         sent_version, silent_s = -1, 0.0
-        try:
-            while not session.closed:
-                state = session.state
-                if state.version != sent_version:
-                    sent_version, silent_s = state.version, 0.0
-                    yield f"data: {state_to_json(state)}\n\n"
-                elif silent_s >= HEARTBEAT_S:
-                    silent_s = 0.0
-                    yield ": no change\n\n"
-                await asyncio.sleep(POLL_INTERVAL_S)
-                silent_s += POLL_INTERVAL_S
-        finally:
-            num_streams -= 1
+        while not session.closed:
+            state = session.state
+            if state.version != sent_version:
+                sent_version, silent_s = state.version, 0.0
+                yield f"data: {state_to_json(state)}\n\n"
+            elif silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield ": no change\n\n"
+            await asyncio.sleep(POLL_INTERVAL_S)
+            silent_s += POLL_INTERVAL_S
 
     @server.get("/events")
     async def get_events() -> Response:
-        if num_streams >= MAX_EVENT_STREAMS:
+        if streams.locked():
             raise HTTPException(503, f"{MAX_EVENT_STREAMS} pages are open, the maximum: close one")
-        return StreamingResponse(events(), media_type="text/event-stream")
+        await streams.acquire()  # without waiting; counted from here on, before the stream begins
+        return _EventStream(events(), streams)
 
     @server.get("/screens/{screen_id}")
     def get_screen(screen_id: int) -> Response:
@@ -150,6 +146,20 @@ def _add_live_routes(server: FastAPI, session: Session) -> None:
         if trace != state.trace or not 0 <= t < len(state.steps):
             raise HTTPException(404, "the current run has no such step")
         return _jpeg_response(state.steps[t].thumbnail)
+
+
+class _EventStream(StreamingResponse):
+    """Releases its place at its end, also if it never begins to stream."""
+
+    def __init__(self, events: AsyncIterator[str], place: asyncio.Semaphore) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self.place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.place.release()
 
 
 def _add_trace_routes(server: FastAPI, session: Session) -> None:
@@ -232,14 +242,9 @@ def console_in_thread(session: Session) -> Iterator[str]:
         yield url
 
 
-class _ConsoleServer(uvicorn.Server):
+class _ConsoleServer(LimitedServer):
     def __init__(self, session: Session) -> None:
-        options: dict[str, Any] = {
-            "log_level": "warning",
-            "timeout_graceful_shutdown": 5,
-            "server_header": False,
-        }
-        super().__init__(uvicorn.Config(create_app(session), **options))
+        super().__init__(create_app(session))
         self.session = session
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

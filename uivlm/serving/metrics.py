@@ -20,6 +20,7 @@ class ServerMetrics:
             "e2e_request_latency_seconds", "From the request to the end of its answer.", ["path"], **timed
         )
         self.requests_running = Gauge("num_requests_running", "POST requests in flight.", **shared)
+        self.held_bytes = Gauge("request_memory_bytes", "Bodies, screens, histories of requests.", **shared)
         self.decisions = Counter("decisions", "Decisions by action type.", ["action_type"], **shared)
         self.queue_time = Histogram("request_queue_time_seconds", "Until inference began.", **timed)
         self.inference_time = Histogram(

@@ -20,11 +20,11 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, with_co
 
 from uivlm.actions.action import InvalidAction
 from uivlm.actions.decision import Decision
-from uivlm.actions.schema import SchemaError, dump_json, parse_json
+from uivlm.actions.schema import JsonText, SchemaError, dump_json, parse_json
 from uivlm.actions.text import ActionText
 from uivlm.episodes.episode import History, Screen, Step
 from uivlm.serving.protocol import MAX_STEPS, Text, check_size
-from uivlm.serving.screen_cache import InvalidImageError, ScreenCache, ScreenDecoder, decode_base64
+from uivlm.serving.screen_cache import InvalidImageError, ScreenDecoder, decode_base64
 
 MAX_MESSAGES = 4 * MAX_STEPS
 DATA_URL_PREFIXES = ("data:image/png;base64,", "data:image/jpeg;base64,", "data:image/jpg;base64,")
@@ -186,11 +186,12 @@ class _ChatState:
     screen: Screen | None = None  # with no action yet
 
 
-def read_chat(body: str | bytes, action_text: ActionText, screen_cache: ScreenCache) -> ChatRequest:
+def read_chat(body: JsonText, screens: ScreenDecoder, action_text: ActionText) -> ChatRequest:
     """Raises SchemaError, which names the message."""
-    check_size(body)
-    request = parse_json(MESSAGES, body, "chat")
-    state = _ChatState(action_text, ScreenDecoder(screen_cache))
+    with screens.turn():
+        check_size(body)
+        request = parse_json(MESSAGES, body, "chat")
+    state = _ChatState(action_text, screens)
     for i, message in enumerate(request.messages):
         match message:
             case UserMessage(content=content):

@@ -28,9 +28,9 @@ from uivlm.actions import schema
 from uivlm.actions.action import Action, InvalidAction, Point, Swipe, Tap, Type
 from uivlm.actions.decision import Decision, finite_or_none
 from uivlm.actions.gesture import Gesture, to_gesture
-from uivlm.actions.schema import STRICT, SchemaError, dump_json, parse_json
+from uivlm.actions.schema import STRICT, JsonText, SchemaError, dump_json, parse_json
 from uivlm.episodes.episode import Element, History, Screen, Step
-from uivlm.serving.screen_cache import InvalidImageError, ScreenCache, ScreenDecoder, decode_base64, digest
+from uivlm.serving.screen_cache import InvalidImageError, ScreenDecoder, decode_base64, digest
 
 VERSION = 2  # of the bodies; `/health` reports it
 
@@ -185,7 +185,7 @@ class EncodedScreen:
         return EncodedScreen(base64.b64encode(screen.png).decode(), digest(screen.png))
 
 
-def check_size(body: str | bytes) -> None:
+def check_size(body: JsonText) -> None:
     """Refuse a body of too many values unparsed. Raises SchemaError."""
     data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     num_values = sum(data.count(mark) for mark in (b"{", b"[", b","))
@@ -214,10 +214,11 @@ def write_history(
     return dump_json(HISTORY, message, exclude_none=True)
 
 
-def read_history(body: str | bytes, screen_cache: ScreenCache) -> History:
+def read_history(body: JsonText, screens: ScreenDecoder) -> History:
     """Raises SchemaError; UnknownScreenError where a screen must be sent."""
-    check_size(body)
-    message, screens = parse_json(HISTORY, body, "history"), ScreenDecoder(screen_cache)
+    with screens.turn():
+        check_size(body)
+        message = parse_json(HISTORY, body, "history")
     steps = tuple(
         Step(_read_screen(step.screen, f"steps[{i}].screen", screens), step.action)
         for i, step in enumerate(message.steps)

@@ -5,6 +5,8 @@ import binascii
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal
 
@@ -14,8 +16,10 @@ from PIL import Image, UnidentifiedImageError
 
 from uivlm.episodes.episode import Element, Screen
 from uivlm.episodes.images import ImageSizeError, open_image
+from uivlm.serving.memory import MemoryLimitError
 
 MAX_REQUEST_PIXELS = 600_000_000  # of all screens of a request: 200 of 1080 x 2400 have 518 million
+MAX_PIXELS_WITHOUT_KEY = 300_000_000  # of a server that asks nobody for an API key
 MAX_JPEG_SCANS = 100  # each is decoded over the whole image
 MAX_CACHE_BYTES = 2 << 30
 ImageFormat = Literal["PNG", "JPEG"]
@@ -33,16 +37,20 @@ def decode_base64(text: str) -> bytes:
         raise InvalidImageError(f"not valid base64 ({error})") from None
 
 
-def decode_screen_image(data: bytes, max_pixels: int, *formats: ImageFormat) -> NDArray[np.uint8]:
-    """Pixels uint8 [H, W, 3]. The size is checked in the file's header, before any pixel is decoded."""
+def decode_screen_image(
+    data: bytes, reserve: Callable[[int], None], *formats: ImageFormat
+) -> NDArray[np.uint8]:
+    """Pixels uint8 [H, W, 3]. The size is checked in the file's header, before any pixel is decoded.
+
+    `reserve` gets the number of pixels before that, and raises if they are too many.
+    """
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_JPEG_SCANS:
         raise InvalidImageError(f"JPEG with more than {MAX_JPEG_SCANS} scans")
     try:
         image = open_image(data, formats)
-        if image.width * image.height > max_pixels:
-            raise _request_too_large()
+        reserve(image.width * image.height)
         return np.array(image.convert("RGB"))
-    except InvalidImageError:
+    except (InvalidImageError, MemoryLimitError):
         raise
     except ImageSizeError as error:
         raise InvalidImageError(str(error)) from None
@@ -53,10 +61,6 @@ def decode_screen_image(data: bytes, max_pixels: int, *formats: ImageFormat) -> 
         raise InvalidImageError(f"too many pixels ({error})") from None
     except Exception as error:  # a decoder may raise anything on a damaged file
         raise InvalidImageError(f"damaged image ({error or type(error).__name__})") from None
-
-
-def _request_too_large() -> InvalidImageError:
-    return InvalidImageError(f"the screens of one request exceed {MAX_REQUEST_PIXELS} pixels together")
 
 
 def digest(data: bytes) -> str:
@@ -100,18 +104,26 @@ class ScreenCache:
 
 
 class ScreenDecoder:
-    """Decodes the screens of one request, at most MAX_REQUEST_PIXELS together."""
+    """Decodes the screens of one request, at most `max_pixels` together.
 
-    def __init__(self, cache: ScreenCache) -> None:
-        self.cache, self.pixel_budget = cache, MAX_REQUEST_PIXELS
+    `turn`: heavy work is done within it. `reserve` gets the number of bytes before they are taken.
+    """
+
+    def __init__(
+        self,
+        cache: ScreenCache,
+        max_pixels: int = MAX_REQUEST_PIXELS,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        reserve: Callable[[int], None] = lambda num_bytes: None,
+    ) -> None:
+        self.cache, self.max_pixels, self.num_pixels = cache, max_pixels, 0
+        self.turn, self._reserve = turn, reserve
 
     def find_cached(self, digest: str, elements: tuple[Element, ...]) -> Screen | None:
         """A screen that was sent before. Raises InvalidImageError when the request has too many pixels."""
         screen = self.cache.find(digest, elements)
         if screen is not None:
-            self.pixel_budget -= screen.pixels.size // 3
-            if self.pixel_budget < 0:
-                raise _request_too_large()
+            self._count(screen.pixels.size // 3)
         return screen
 
     def decode(self, data: bytes, elements: tuple[Element, ...], *formats: ImageFormat) -> Screen:
@@ -119,8 +131,17 @@ class ScreenDecoder:
         name = digest(data)
         if (cached := self.find_cached(name, elements)) is not None:
             return cached
-        pixels = decode_screen_image(data, self.pixel_budget, *formats)
+        with self.turn():
+            pixels = decode_screen_image(data, self._count_and_reserve, *formats)
         screen = Screen(pixels, elements, _png=data if data.startswith(b"\x89PNG") else None)
-        self.pixel_budget -= screen.pixels.size // 3
         self.cache.add(name, screen)
         return screen
+
+    def _count_and_reserve(self, num_pixels: int) -> None:
+        self._count(num_pixels)
+        self._reserve(3 * num_pixels)
+
+    def _count(self, num_pixels: int) -> None:
+        self.num_pixels += num_pixels
+        if self.num_pixels > self.max_pixels:
+            raise InvalidImageError(f"the screens of one request exceed {self.max_pixels} pixels together")

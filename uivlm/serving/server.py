@@ -14,9 +14,9 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Annotated, Any
 
-import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -29,7 +29,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uivlm.actions.text import ActionText
 from uivlm.agents.agent import Agent, RankingAgent
 from uivlm.serving.handler import RequestHandler
-from uivlm.serving.listen import LOOPBACK_HOSTS, open_listener, run_in_thread, socket_url
+from uivlm.serving.listen import LOOPBACK_HOSTS, LimitedServer, open_listener, run_in_thread, socket_url
 from uivlm.serving.middleware import LimitsMiddleware, error_response
 from uivlm.serving.openai_chat import (
     MESSAGES,
@@ -49,6 +49,7 @@ from uivlm.serving.protocol import (
     read_history,
     write_decision,
 )
+from uivlm.serving.screen_cache import MAX_PIXELS_WITHOUT_KEY, MAX_REQUEST_PIXELS
 
 MAX_REQUESTS = 128  # POST requests in flight
 KNOWN_PATHS = frozenset(
@@ -71,6 +72,7 @@ STATUS_DESCRIPTIONS = {
     413: "the body is too large",
     415: "Content-Type is not application/json",
     422: "the body does not fit its schema",
+    429: "requests of this address hold too much memory",
     500: "the agent failed",
     503: "overloaded, timed out or stopping",
 }
@@ -93,7 +95,7 @@ def create_app(
 
     `api_key`: required from clients. `hosts`: accepted Host headers; None accepts all.
     """
-    handler = RequestHandler(agents)
+    handler = RequestHandler(agents, MAX_REQUEST_PIXELS if api_key else MAX_PIXELS_WITHOUT_KEY)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -145,7 +147,7 @@ def _add_status_routes(server: FastAPI, handler: RequestHandler, prompt_format: 
     models = list_models(list(handler.batchers), created=int(time.time()))
 
     @server.get("/health", responses={500: ERROR_RESPONSES[500]})
-    def get_health() -> Health:
+    async def get_health() -> Health:  # without a thread, so that it is answered even under overload
         if not all(batcher.is_alive for batcher in handler.batchers.values()):
             raise HTTPException(500, "the agent's thread has died: restart the server")
         return health
@@ -171,8 +173,9 @@ def _add_decision_routes(server: FastAPI, handler: RequestHandler, action_text: 
         batcher = handler.batcher_for(handler.default_model if model is None else model)
         if top_k and not isinstance(batcher.agent, RankingAgent):
             raise HTTPException(422, f"top_k: got {top_k}; expected 0, because this agent cannot rank")
-        history = await handler.read(request, lambda body: read_history(body, handler.screen_cache))
-        reply = await handler.decide(request, batcher, history, top_k)
+        with handler.share_memory(request) as share:
+            history = await handler.read(request, share, read_history)
+            reply = await handler.decide(request, share, batcher, history, top_k)
         height, width = history.screen.pixels.shape[:2]
         candidates = reply.candidates if top_k else ()
         body = write_decision(reply.candidates[0], (height, width), reply.timings, candidates)
@@ -184,8 +187,9 @@ def _add_decision_routes(server: FastAPI, handler: RequestHandler, action_text: 
         responses={200: {"description": "the action", "model": ChatCompletion}, **CHAT_ERROR_RESPONSES},
     )
     async def post_chat(request: Request) -> Response:
-        chat = await handler.read(request, lambda body: read_chat(body, action_text, handler.screen_cache))
-        reply = await handler.decide(request, handler.batcher_for(chat.model), chat.history)
+        with handler.share_memory(request) as share:
+            chat = await handler.read(request, share, partial(read_chat, action_text=action_text))
+            reply = await handler.decide(request, share, handler.batcher_for(chat.model), chat.history)
         decision = reply.candidates[0]
         if chat.stream:
             return StreamingResponse(stream_chat(decision, chat.model), media_type="text/event-stream")
@@ -224,7 +228,7 @@ def serve(
     with open_listener(host, port) as listener, suppress(KeyboardInterrupt):
         (ready or _announce)(socket_url(listener))
         hosts = LOOPBACK_HOSTS if host in LOOPBACK_HOSTS else None
-        _make_server(create_app(agents, prompt_format, api_key, hosts)).run(sockets=[listener])
+        _AgentServer(create_app(agents, prompt_format, api_key, hosts)).run(sockets=[listener])
 
 
 def _announce(url: str) -> None:
@@ -237,18 +241,12 @@ def serve_in_thread(
 ) -> Iterator[str]:
     """The URL of a server on a free port, in a thread that ends with the block."""
     app = create_app(agents, prompt_format, api_key, LOOPBACK_HOSTS)
-    with run_in_thread(_make_server(app), "serving") as url:
+    with run_in_thread(_AgentServer(app), "serving") as url:
         yield url
 
 
-class _AgentServer(uvicorn.Server):
+class _AgentServer(LimitedServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for batcher in self.config.app.state.batchers:  # type: ignore[union-attr]
             batcher.stop()  # queued requests get their 503 before uvicorn waits for them
         await super().shutdown(sockets)
-
-
-def _make_server(server: FastAPI) -> uvicorn.Server:
-    return _AgentServer(
-        uvicorn.Config(server, log_level="warning", timeout_graceful_shutdown=5, server_header=False)
-    )
