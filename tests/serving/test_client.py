@@ -1,9 +1,14 @@
 """RemoteAgent: what it sends, and what it makes of a server's answers."""
 
+import gzip
 import json
 import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -15,7 +20,7 @@ from uivlm.actions.decision import Decision
 from uivlm.agents.agent import AgentError
 from uivlm.episodes.episode import Element, History, Step
 from uivlm.rollout.loop import run_episode
-from uivlm.serving.client import RemoteAgent
+from uivlm.serving.client import MAX_ANSWER_BYTES, RemoteAgent
 from uivlm.serving.protocol import EncodedScreen, Timings, write_decision
 from uivlm.serving.server import serve_in_thread
 
@@ -23,9 +28,9 @@ from uivlm.serving.server import serve_in_thread
 def answering(body: bytes, status: int = 200):
     """A client whose server always gives this answer."""
     remote = RemoteAgent("http://phone.test")
-    remote._http = httpx.Client(
+    remote._http = httpx.AsyncClient(
         base_url="http://phone.test",
-        transport=httpx.MockTransport(lambda _: httpx.Response(status, content=body)),
+        transport=httpx.MockTransport(lambda _: httpx.Response(status, stream=httpx.ByteStream(body))),
     )
     return remote
 
@@ -97,6 +102,60 @@ def test_a_slow_server_is_an_agent_error():
             remote.act(small_history())
 
 
+@contextmanager
+def server_that_sends(*parts: bytes, pause_s: float = 0.0) -> Iterator[str]:
+    """The URL of a server that answers one request with these bytes, and then says nothing."""
+    gone = threading.Event()
+
+    def send(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            for part in parts:
+                connection.sendall(part)
+                gone.wait(pause_s)
+            gone.wait(20)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=send, args=(listener,))
+        thread.start()
+        try:
+            yield "http://{}:{}".format(*listener.getsockname())
+        finally:
+            gone.set()
+            thread.join()
+
+
+def test_an_endless_answer_is_cut() -> None:
+    """The size is not believed, and nothing is unpacked: a gzip of blanks is a thousand times smaller."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 3000000000\r\n\r\n"
+    with (
+        server_that_sends(head, b" " * (MAX_ANSWER_BYTES + 1)) as url,
+        RemoteAgent(url, 20) as remote,
+        pytest.raises(AgentError, match=f"{url} sent more than {MAX_ANSWER_BYTES} bytes"),
+    ):
+        remote.act(small_history())
+    packed = gzip.compress(b" " * (MAX_ANSWER_BYTES + 1))
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    with (
+        server_that_sends(head, packed) as url,
+        RemoteAgent(url, 20) as remote,
+        pytest.raises(AgentError, match="invalid answer"),
+    ):
+        remote.act(small_history())
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nx: ", b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n"]
+)
+def test_an_answer_that_trickles_does_not_extend_the_deadline(head: bytes) -> None:
+    with server_that_sends(head, *[b" "] * 100, pause_s=0.1) as url, RemoteAgent(url, 0.5) as remote:
+        start = time.monotonic()
+        with pytest.raises(AgentError, match="did not answer in time"):
+            remote.act(small_history())
+        assert time.monotonic() - start < 5
+
+
 def test_each_screen_is_encoded_once(monkeypatch):
     encoded = []
     save = Image.Image.save
@@ -120,13 +179,13 @@ def test_the_phone_side_needs_no_torch_and_no_server():
 
 def test_a_screen_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
-    post = httpx.Client.request
+    stream = httpx.AsyncClient.stream
 
-    def watched(self: httpx.Client, method: str, path: str, **rest: object) -> httpx.Response:
+    def watched(self: httpx.AsyncClient, method: str, path: str, **rest: object) -> object:
         sent.append(str(rest.get("content")).count('"png"'))
-        return post(self, method, path, **rest)  # type: ignore[arg-type]
+        return stream(self, method, path, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(httpx.Client, "request", watched)
+    monkeypatch.setattr(httpx.AsyncClient, "stream", watched)
     past: tuple[Step, ...] = ()
     agent = released_agent()
     with serve_in_thread({"tiny": agent}) as url, RemoteAgent(url) as remote:

@@ -1,5 +1,10 @@
-"""RemoteAgent: an agent behind HTTP. It sends each history to a server and is an `Agent` like any other."""
+"""RemoteAgent: an agent behind HTTP. It sends each history to a server and is an `Agent` like any other.
 
+The server is not trusted: an answer has a maximum size, and a deadline that a slow answer does not extend.
+"""
+
+import asyncio
+import ssl
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -11,26 +16,37 @@ from uivlm.episodes.episode import History, Screen
 from uivlm.serving.protocol import HEALTH, VERSION, EncodedScreen, Health, read_decision, write_history
 
 UNKNOWN_SCREEN_STATUS = 409  # a screen was named that is not in the server's cache
+MAX_ANSWER_BYTES = 1 << 20  # ten candidates with texts of 20,000 characters fit
 
 
 class RemoteAgent:
     """The agent that `uivlm serve` put behind a URL. Each screen is sent once; later requests name it."""
 
     def __init__(self, url: str, timeout_s: float = 300.0, api_key: str | None = None) -> None:
-        """`url` may end with `?model=NAME` to choose one of several models."""
+        """`url` may end with `?model=NAME` to choose one of several models.
+
+        `timeout_s`: of a whole request, from its first byte to the last of its answer.
+        """
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"server URL: got {url!r}; expected http://... or https://...")
         base_url, _, query = url.partition("?")
         if query and not query.startswith("model="):
             raise ValueError(f"server URL: got {url!r}; expected nothing but model=NAME after the '?'")
-        self.url = base_url.rstrip("/")
+        self.url, self.timeout_s = base_url.rstrip("/"), timeout_s
         self._act_path = f"/act?{query}" if query else "/act"
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        headers = {"accept-encoding": "identity"}
+        if api_key:
+            headers["authorization"] = f"Bearer {api_key}"
+        # The system's certificates, or those that OpenSSL's SSL_CERT_FILE names.
+        verify = ssl.create_default_context() if url.startswith("https://") else False
         try:
             # The server is the user's own, so no proxy of the environment is used.
-            self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=False, headers=headers)
+            self._http = httpx.AsyncClient(
+                base_url=self.url, timeout=None, trust_env=False, headers=headers, verify=verify
+            )
         except httpx.InvalidURL as error:
             raise ValueError(f"server URL: got {url!r} ({error}); expected http://HOST:PORT") from None
+        self._runner = asyncio.Runner()  # a task can be ended at its deadline, whatever it waits for
         self._encoded_screens: WeakKeyDictionary[Screen, EncodedScreen] = WeakKeyDictionary()
         self._known_digests: frozenset[str] = frozenset()  # of the screens that the server has
 
@@ -69,7 +85,8 @@ class RemoteAgent:
         return health
 
     def close(self) -> None:
-        self._http.close()
+        self._runner.run(self._http.aclose())
+        self._runner.close()
 
     def __enter__(self) -> "RemoteAgent":
         return self
@@ -83,15 +100,28 @@ class RemoteAgent:
         return self._encoded_screens[screen]
 
     def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        headers = {} if body is None else {"content-type": "application/json"}
         try:
-            return self._http.request(method, path, content=body, headers=headers)
-        except httpx.TimeoutException:
+            return self._runner.run(self._exchange(method, path, body))
+        except TimeoutError:
             raise AgentError(f"the server at {self.url} did not answer in time") from None
         except httpx.HTTPError as error:
             raise AgentError(
                 f"cannot reach a server at {self.url} ({error}): start one with `uivlm serve`"
             ) from error
+
+    async def _exchange(self, method: str, path: str, body: bytes | None) -> httpx.Response:
+        """The whole answer. Raises TimeoutError, httpx.HTTPError, and AgentError if it is too large."""
+        headers = {} if body is None else {"content-type": "application/json"}
+        async with (
+            asyncio.timeout(self.timeout_s),
+            self._http.stream(method, path, content=body, headers=headers) as response,
+        ):
+            answer = bytearray()
+            async for chunk in response.aiter_raw():  # unpacked, it could be a thousand times as large
+                answer += chunk
+                if len(answer) > MAX_ANSWER_BYTES:
+                    raise AgentError(f"the server at {self.url} sent more than {MAX_ANSWER_BYTES} bytes")
+            return httpx.Response(response.status_code, content=bytes(answer))
 
     def _check_status(self, response: httpx.Response) -> httpx.Response:
         if response.status_code != 200:
