@@ -6,6 +6,7 @@ Exit status: 0 done, 2 bad input (one sentence on stderr); `run` and `replay` ad
 import signal
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Literal
 
 import typer
@@ -70,7 +71,7 @@ def run(
         raise ValueError("--sim-seed has no effect with --sim-task, which has its own phone: leave one out")
     rules = devices.load_policy(device, policy)
     secrets = load_secrets(rules)
-    _interrupt_on_sigterm()
+    _interrupt_on_signals()
     with (
         agents.open_agent(agent, fetch) as opened_agent,
         devices.open_device(device, serial, sim_seed or 0, sim_task, url) as (phone, trial),
@@ -112,7 +113,7 @@ def console(
     _check_device_options(device, serial=serial, url=url, sim_seed=sim_seed)
     rules = devices.load_policy(device, policy)
     secrets = load_secrets(rules)
-    _interrupt_on_sigterm()
+    _interrupt_on_signals()
     with (
         agents.open_agent(agent, fetch) as opened_agent,
         devices.open_device(device, serial, sim_seed or 0, None, url) as (phone, _),
@@ -159,7 +160,7 @@ def replay(
     recorded, rules = read_trace(run), devices.load_policy(device, policy)
     secrets = load_secrets(rules)
     folder = trace_dir or _new_trace_dir()
-    _interrupt_on_sigterm()
+    _interrupt_on_signals()
     with devices.open_device(device, serial, sim_seed or 0, sim_task, url) as (phone, _):
         guard = devices.make_guard(phone, rules, secrets)
         recorder = devices.make_recorder(folder, recorded.info.goal, secrets, {"replay_of": str(run)})
@@ -206,6 +207,14 @@ def _new_trace_dir() -> Path:
     return DEFAULT_TRACE_ROOT / time.strftime("%Y%m%d-%H%M%S")
 
 
-def _interrupt_on_sigterm() -> None:
-    """End a run on SIGTERM as on Ctrl-C, so that the phone is restored."""
+def _interrupt_on_signals() -> None:
+    """End a run on SIGTERM, and when its terminal closes, as on Ctrl-C, so that the phone is restored."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
+        signal.signal(signal.SIGHUP, _interrupt_once)
+
+
+def _interrupt_once(signal_number: int, frame: FrameType | None) -> None:
+    """A closing terminal may send SIGHUP twice, and the second must not end the restoring."""
+    signal.signal(signal_number, signal.SIG_IGN)
+    raise KeyboardInterrupt
