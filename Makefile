@@ -65,7 +65,7 @@ SPLIT_OPTION = $(if $(SPLIT),--split "$(SPLIT)",$$(test -f "$(SOURCE)/split.json
 SETTINGS = --set "data.path=$(DATA)" --set train.seed=$(SEED) $(foreach setting,$(SET),--set '$(setting)')
 TORCHRUN = $(PY) -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m uivlm
 
-.PHONY: help setup lint test test-quick demo data finetune eval serve run console show bench bench-gpu live pretrain clean
+.PHONY: help setup lint test test-quick demo data finetune eval serve run console show bench bench-faults bench-gpu live pretrain clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -151,6 +151,9 @@ show: setup $(NEEDS_DATA) ## episode INDEX of DATA: its sentence, trained text i
 
 bench: setup ## throughput and latency: the programs in bench/
 	set -e; for file in bench/*.py; do echo "$$file"; $(PY) "$$file"; done
+
+bench-faults: setup ## attacks and faults on loopback, in ten minutes at most: a table; an error if a promise breaks
+	$(PY) bench/faults/all.py
 
 bench-gpu: setup ## full-size models with random weights on this machine's GPU: a report in OUT, in an hour at most
 	$(PY) bench/gpu/all.py "$(or $(OUT),runs/bench-gpu)"

@@ -62,6 +62,10 @@ def test_measurements_on_a_gpu() -> None:
     assert expand("bench-gpu", "OUT=mine")[1:] == ["bench/gpu/all.py", "mine"]
 
 
+def test_faults_and_attacks() -> None:
+    assert expand("bench-faults")[1:] == ["bench/faults/all.py"]
+
+
 def test_quick_tests_leave_out_slow_ones() -> None:
     quick, full = expand("test-quick"), expand("test")
     assert quick[quick.index("-m", 3) + 1] == "not slow and not exhaustive"
