@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,6 +21,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def write_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--write-golden"))
+
+
+@pytest.fixture(scope="session")
+def parent() -> Iterator[ProcessPoolExecutor]:
+    """A process that has imported torch; programs fork from it (tests/helpers/two_process.py)."""
+    from tests.helpers import two_process
+
+    with two_process.parent() as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.helpers import two_process
 from tests.helpers.hf_checkpoints import write
 from tests.helpers.hf_llama_vit_parts import write_llama, write_vision
 from tests.helpers.paths import ROOT
@@ -99,12 +101,13 @@ def test_every_recipe_trains(path: Path, small: tuple[dict[str, Path], Path], tm
 
 
 @pytest.mark.slow
-def test_a_recipe_trains_as_a_program(small: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
-    path = ROOT / "recipes" / "tiny.py"
-    command = [sys.executable, "-m", "uivlm", *two_steps(path, small, tmp_path / "out")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+def test_a_recipe_trains_as_a_program(
+    small: tuple[dict[str, Path], Path], parent: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    path, output = ROOT / "recipes" / "tiny.py", tmp_path / "output"
+    command = ["-m", "uivlm", *two_steps(path, small, tmp_path / "out")]
+    process = two_process.begin_alone(parent, command, output)
+    assert two_process.ended(parent, [process]) == [0], output.read_text()
     check(tmp_path / "out", path)
 
 

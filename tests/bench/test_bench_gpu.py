@@ -2,27 +2,22 @@
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
 
+from tests.helpers import two_process
 from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
 FOLDER = ROOT / "bench" / "gpu"
-
-
-def python(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(program), *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +31,22 @@ def every_part() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(
+    every_part: ModuleType, parent: ProcessPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Each part is a process of its own that need not import torch again."""
     folder = tmp_path_factory.mktemp("bench") / "out"
-    run = python(FOLDER / "all.py", str(folder), "--models", "qwen2_5_vl", "--small")
+
+    def run(command: list[str], stdout: IO[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        process = two_process.begin_alone(parent, command[1:], Path(stdout.name))
+        return subprocess.CompletedProcess(command, *two_process.ended(parent, [process]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(every_part.subprocess, "run", run)
+        patch.setattr(sys, "argv", ["all.py", str(folder), "--models", "qwen2_5_vl", "--small"])
+        status = every_part.main()
     logs = "".join(file.read_text("utf-8")[-2000:] for file in folder.glob("*.log"))
-    assert run.returncode == 0, run.stdout + run.stderr + logs
+    assert status == 0, logs
     return folder
 
 
@@ -133,10 +139,11 @@ def test_a_failed_part_is_reported(
     assert "already exists" in capsys.readouterr().err
 
 
-def test_the_published_size_needs_a_gpu(tmp_path: Path) -> None:
+def test_the_published_size_needs_a_gpu(parent: ProcessPoolExecutor, tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    run = python(FOLDER / "action.py", str(tmp_path / "out"), "qwen_vl")
-    assert run.returncode == 2
-    assert "needs a CUDA GPU" in run.stderr
+    program = [str(FOLDER / "action.py"), str(tmp_path / "out"), "qwen_vl"]
+    process = two_process.begin_alone(parent, program, tmp_path / "output")
+    assert two_process.ended(parent, [process]) == [2]
+    assert "needs a CUDA GPU" in (tmp_path / "output").read_text()
     assert not (tmp_path / "out").exists()

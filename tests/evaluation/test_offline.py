@@ -1,20 +1,17 @@
 """Offline evaluation: batches, free-running mode, resuming, several processes."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import two_process
 from tests.helpers.episodes import DONE, EPISODES, QUIET, SWIPE_UP, TAP, make_episode
-from tests.helpers.paths import ROOT
 from tests.helpers.scripted_agents import BatchTextAgent, TextAgent
 from tests.helpers.tiny_models import prepare
 from uivlm.actions.action import Finish
@@ -166,7 +163,9 @@ def evaluate_root(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("free_running", [False, True], ids=["teacher-forced", "free-running"])
-def test_a_killed_evaluation_resumes_to_the_same_rows(root: Path, free_running: bool, tmp_path: Path) -> None:
+def test_a_killed_evaluation_resumes_to_the_same_rows(
+    root: Path, parent: ProcessPoolExecutor, free_running: bool, tmp_path: Path
+) -> None:
     """Kill the command as soon as it has written rows; then run it to its end."""
     mode = EvalMode(free_running, 2)
     evaluate_root(root, tmp_path / "uninterrupted", None, mode)
@@ -177,11 +176,12 @@ def test_a_killed_evaluation_resumes_to_the_same_rows(root: Path, free_running: 
     def has_rows() -> bool:
         return partial_path.is_file() and partial_path.read_bytes().count(b"\n") > 2
 
-    command = [sys.executable, "-m", "uivlm", *args]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not has_rows():
-            time.sleep(0.001)
-        os.kill(process.pid, signal.SIGKILL)
+    process = two_process.begin_alone(parent, ["-m", "uivlm", *args], tmp_path / "output")
+    until = time.monotonic() + two_process.SECONDS
+    while not has_rows() and time.monotonic() < until:
+        time.sleep(0.001)
+    two_process.kill([process])
+    assert two_process.ended(parent, [process]) == [-9], (tmp_path / "output").read_text()
     assert not (tmp_path / "killed" / "verdicts.jsonl").exists()
     assert has_rows()
     evaluate_root(root, tmp_path / "killed", None, mode)

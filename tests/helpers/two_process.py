@@ -85,6 +85,12 @@ def begin(
     return [parent.submit(_fork, program, said, place).result() for place in places]
 
 
+def begin_alone(parent: ProcessPoolExecutor, program: list[str], said: Path) -> int:
+    """Start one process, without a launcher's environment; return its process id."""
+    said.write_bytes(b"")
+    return parent.submit(_fork, program, said, {}).result()
+
+
 def ended(parent: ProcessPoolExecutor, processes: list[int]) -> list[int]:
     """Exit codes, -9 after SIGKILL. After SECONDS, as when one has failed alone, all are killed."""
     waiting = parent.submit(_wait, processes)
@@ -129,7 +135,7 @@ def _work(program: list[str], said: Path, environment: dict[str, str]) -> NoRetu
                 sys.argv = [module, *words]
                 runpy.run_module(module, run_name="__main__")
             case [path, *words]:
-                sys.argv = [path, *words]
+                sys.argv, sys.path = [path, *words], [str(Path(path).parent), *sys.path]
                 runpy.run_path(path, run_name="__main__")
         code = 0
     except SystemExit as end:

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -32,13 +31,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     qwen_base(made / "qwen")
     prepare(made / "data", EPISODES)
     return made
-
-
-@pytest.fixture(scope="session")
-def parent() -> Iterator[ProcessPoolExecutor]:
-    """The process that runs of several processes fork from."""
-    with two_process.parent() as pool:
-        yield pool
 
 
 @pytest.fixture(scope="session")
