@@ -1,7 +1,7 @@
 """`uivlm train` in two processes of which one is at fault. The first argument says how:
 
-late: two machines, and process 0 is slow to look at the output folder. fails: process 1 cannot read its
-second batch, and process 0 does not notice, because it sleeps.
+late: two machines; process 0 is slow to look at the output folder, and process 1 to read the best weights.
+fails: process 1 cannot read its second batch, and process 0 does not notice, because it sleeps.
 
 tests/training/test_distributed.py runs this program; the further arguments are those of `uivlm`.
 """
@@ -26,8 +26,16 @@ def look_late() -> None:
         look(out)
 
     os.environ["LOCAL_RANK"] = "0"
+    read = train.adapters.load_extra
+
+    def read_late(*args: Any) -> None:
+        time.sleep(2)
+        read(*args)
+
     if os.environ["RANK"] == "0":
         train.check_new_dir = late
+    else:
+        train.adapters.load_extra = read_late
 
 
 def fail_in_second_batch() -> None:

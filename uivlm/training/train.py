@@ -107,6 +107,7 @@ def _train(recipe: recipes.Recipe, folder: Path, resume: bool, device: torch.dev
         loaded, model = gather_model(recipe, loaded, model, device, state_dir)
     if recipe.distributed.zero_stage and recipe.model.lora is not None:
         load_master_weights(model)
+    wait_for_all()  # the others have read the best weights from the state that is removed here
     if trainer.is_world_process_zero():
         log = (state_dir / checkpoint.LOG).read_text("utf-8")
         data = summarize_sources(sources, windows, damage_log.read())
