@@ -58,7 +58,8 @@ def test_a_run_whose_terminal_closes_restores_the_phone(tmp_path: Path) -> None:
 
 # The pseudo-terminal becomes the terminal that controls the process, as in a terminal's window.
 CONTROLLED = """
-import fcntl, termios
+import fcntl, signal, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` would ignore it here, too
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from uivlm.cli.main import main
 main()
