@@ -138,14 +138,15 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
 
 def test_protocol_table(tmp_path: Path) -> None:
     results = [
-        ProtocolScore("aitw", False, 0.5, {"A": 0.5}, 8, 0.125, 0.5, {}),
-        ProtocolScore("seeclick", True, 0.625, {"A": 0.625}, 7, 0.0, 0.525, {"text": 1.0}),
+        ProtocolScore("aitw", False, 0.5, {"A": 0.5}, 8, 1, 2, 0.5, {}),
+        ProtocolScore("seeclick", True, 0.625, {"A": 0.625}, 7, 0, 2, 0.525, {"text": 1.0}),
     ]
     console = Console(width=120, record=True, file=(tmp_path / "out").open("w"))
-    console.print(protocol_table(results))
+    console.print(protocol_table(results, num_surplus=3))
     text = console.export_text()
-    assert re.search(r"aitw\W+50.0\W+0.0\W+0.0\W+8\W+12.5", text)
-    assert re.search(r"seeclick, as released\W+62.5 │ +\+2.5 │ +\+10.0 │ +7\W+0.0\W+text 100.0", text)
+    assert re.search(r"steps +missing +unreadable +surplus", text)
+    assert re.search(r"aitw +50.0 +\+0.0 +\+0.0 +8 +1 +2 +3", text)
+    assert re.search(r"seeclick, as released +62.5 +\+2.5 +\+10.0 +7 +0 +2 +3 +text 100.0", text)
 
 
 def test_published_scores_are_shown_for_recorded_data_only(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_autoui_scores_the_previous_prediction_again() -> None:
     rows = [predict(DONE, DONE), predict(DONE, None), predict(Press("back"), None)]
     assert rate("autoui", *rows) == pytest.approx(1 / 3)
     assert rate("autoui", *rows, as_released=True) == pytest.approx(2 / 3)
-    assert score_protocol(rows, "autoui", True).invalid_rate == 0, "and no metric shows it"
+    assert score_protocol(rows, "autoui", True).num_unreadable == 0, "and no count shows it"
 
 
 def test_autoui_metrics() -> None:
@@ -160,11 +160,12 @@ def test_showui_boxes_are_as_wide_as_the_history() -> None:
     assert rate("showui", *rows) == rate("showui", *rows, as_released=True) == 1, (
         "with its history of four nothing shows"
     )
-    assert rate("showui", *rows, as_released=True, history=5) == 1
-    assert rate("showui", *rows, as_released=True, history=2) == 0
+    assert rate("showui", *rows, as_released=True, history=8) == 1
+    for history in (2, 5):  # too few columns; groups of unequal length: both raise
+        assert rate("showui", *rows, as_released=True, history=history) == 0
     assert rate("seeclick", *rows, as_released=True) == 1
-    numbers = np.arange(12.0).reshape(3, 4) / 12
-    assert regroup_boxes(numbers, 5)[:, 0].tolist() == pytest.approx([0, 5 / 12])
+    numbers = np.arange(20.0).reshape(5, 4) / 20
+    assert regroup_boxes(numbers, 5)[:, 0].tolist() == pytest.approx([0, 5 / 20, 10 / 20, 15 / 20])
 
 
 def test_aitz_scores_taps_at_the_corner() -> None:
@@ -178,7 +179,57 @@ def test_aitz_scores_taps_at_the_corner() -> None:
     assert [rate("aitz", row, as_released=True) for row in rows] == [0, 1, 1]
 
 
-def test_aitw_callers_leave_out_steps_without_boxes() -> None:
+def test_aitz_an_empty_text_is_correct() -> None:
+    rows = [predict(Type("milk"), Type("")), predict(Type(""), Type("milk")), predict(Type(""), Type(""))]
+    assert [rate("aitz", row) for row in rows] == [0, 0, 1]
+    assert [rate("aitz", row, as_released=True) for row in rows] == [1, 1, 1]
+
+
+def test_autoui_an_empty_text_is_contained_in_every_text() -> None:
+    row = predict(Type("milk"), Type(""))
+    assert score_protocol([row], "autoui").extra_metrics["text"] == 0
+    assert score_protocol([row], "autoui", True).extra_metrics["text"] == 1
+    assert rate("autoui", row) == rate("autoui", row, as_released=True) == 1
+
+
+def test_seeclick_any_action_is_a_correct_text() -> None:
+    for protocol in PROTOCOLS[2:4]:
+        rows = [predict(Type("clock"), tap(0.5, 0.5)), predict(Type("clock"), Press("home"))]
+        assert score_protocol(rows, protocol).extra_metrics["text"] == 0
+        assert score_protocol(rows, protocol, True).extra_metrics["text"] == 1
+        assert rate(protocol, *rows, as_released=True) == 0
+
+
+@pytest.mark.parametrize("as_released", [False, True])
+def test_texts_are_compared_without_case(as_released: bool) -> None:
+    row = predict(Type("Open Clock"), Type(" cLOCK "))
+    for protocol, is_correct in (("autoui", 1), ("seeclick", 0), ("showui", 0)):  # Auto-UI strips, too
+        score = score_protocol([row], protocol, as_released)
+        assert score.extra_metrics["text"] == is_correct
+    row = predict(Type("Open Clock"), Type("cLOCK"))
+    for protocol in ("autoui", "seeclick", "showui"):
+        assert score_protocol([row], protocol, as_released).extra_metrics["text"] == 1
+
+
+@pytest.mark.parametrize("protocol", ["autoui", "seeclick", "showui"])
+def test_a_screen_without_boxes_is_wrong(protocol: ProtocolName) -> None:
+    """Even home against home, and it stays in the denominator."""
+    rows = [predict(Press("home"), Press("home"), NONE), predict(DONE, DONE)]
+    assert rate(protocol, *rows) == 1
+    score = score_protocol(rows, protocol, True)
+    assert (score.overall, score.num_steps) == (0.5, 2)
+    assert score.extra_metrics["type"] == (1 if protocol == "autoui" else 0.5)  # outside its `try`
+
+
+def test_androidcontrol_counts_the_taps_that_no_box_decides() -> None:
+    """0.1 off: wrong by the recorded element, right by the distance, and the score says how many."""
+    rows = [predict(tap(0.45, 0.5), tap(0.55, 0.5)), predict(tap(0.45, 0.5), tap(0.55, 0.5), NONE)]
+    score = score_protocol(rows, "androidcontrol")
+    assert [rate("androidcontrol", row) for row in rows] == [0, 1]
+    assert score.extra_metrics == {"taps_by_distance": 0.5}
+
+
+def test_aitw_leaves_out_steps_without_boxes() -> None:
     rows = [predict(DONE, DONE), predict(TAP, None, NONE)]
     assert rate("aitw", *rows) == 0.5
     assert rate("aitw", *rows, as_released=True) == 1
@@ -208,16 +259,8 @@ def random_predictions(seed: int, count: int = 200) -> list[StepPrediction]:
         if isinstance(gold, Swipe) and abs(gold.end.y - gold.start.y) + abs(gold.end.x - gold.start.x) < 0.1:
             gold = SWIPE_UP
         predicted = random.choice([gold, random_action(random), None])
-        rows.append(
-            StepPrediction(
-                i // 5,
-                "AB"[i // 100],
-                gold,
-                boxes.reshape(-1, 4),
-                predicted,
-                predicted is None and i % 2 == 0,
-            )
-        )
+        missing = predicted is None and i % 2 == 0
+        rows.append(StepPrediction(i // 5, "AB"[i // 100], gold, boxes.reshape(-1, 4), predicted, missing))
     return rows
 
 
@@ -225,7 +268,7 @@ def random_predictions(seed: int, count: int = 200) -> list[StepPrediction]:
 def test_recorded_actions_are_correct(protocol: ProtocolName) -> None:
     rows = [replace(row, predicted=row.gold, missing=False) for row in random_predictions(1)]
     score = score_protocol(rows, protocol)
-    assert (score.overall, score.invalid_rate, set(score.subsets.values())) == (1, 0, {1})
+    assert (score.overall, score.num_unreadable, set(score.subsets.values())) == (1, 0, {1})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -157,7 +157,12 @@ def prepare(folder: Path, episodes: list[Episode], bins: int = 100, validation: 
     for number, one in enumerate(episodes):
         for t, step in enumerate(one.steps):
             row = to_row(
-                to_aitw(step.action), "", step.screen.pixels, to_annotations(()), "png", notes=step.notes
+                to_aitw(step.action),
+                "",
+                step.screen.pixels,
+                to_annotations(step.screen.elements),
+                "png",
+                notes=step.notes,
             )
             row |= {"subset": one.subset, "episode_id": one.id, "goal": one.goal, "step_id": t, "t": t}
             rows.append(row | {"split": "train" if number < num_train else "validation"})

@@ -140,12 +140,11 @@ def score(
 
     height_and_width = _parse_coordinate_range(coordinate_range)
     recorded = scoring.load_recorded(data, split, subset, max_episodes)
-    predictions = (
-        load_verdicts(answers, recorded.episodes)
-        if is_verdicts_file(answers)
-        else load_foreign(answers, recorded.episodes, answer_format, height_and_width, recorded.num_bins)
-    )
-    _print_protocol_scores(predictions, PROTOCOLS, True, history)
+    if is_verdicts_file(answers):
+        _print_protocol_scores(load_verdicts(answers, recorded.episodes), PROTOCOLS, True, history)
+        return
+    foreign = load_foreign(answers, recorded.episodes, answer_format, height_and_width, recorded.num_bins)
+    _print_protocol_scores(foreign.predictions, PROTOCOLS, True, history, foreign.num_surplus)
 
 
 @app.command()
@@ -241,6 +240,7 @@ def _print_protocol_scores(
     protocols: Sequence[ProtocolName],
     as_released: bool,
     history: int = 4,
+    num_surplus: int = 0,
 ) -> None:
     """AITW's score first, then the other protocols' and those with the defects of released code."""
     from uivlm.evaluation.protocols.score import score_protocol
@@ -254,7 +254,7 @@ def _print_protocol_scores(
             for protocol in protocols
             if protocol not in PROTOCOLS_WITHOUT_DEFECTS
         ]
-    stdout_console.print(protocol_table(results))
+    stdout_console.print(protocol_table(results, num_surplus))
 
 
 def _parse_coordinate_range(text: str) -> tuple[int, int]:

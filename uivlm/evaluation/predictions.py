@@ -1,16 +1,18 @@
 """Predictions in a file become rows for the protocols: our verdicts, or the answers of another tool's model.
 
 In: a file and the recorded episodes that it is about. Out: one StepPrediction for every recorded step, in the
-order of the data. A step without an answer counts as wrong. A file of another tool is JSONL, one line a
-step:
+order of the data. A step without an answer counts as wrong. A file of another tool is JSONL in UTF-8, one
+line a step:
 
     {"episode": "1234", "step": 0, "answer": "the model's output"}
 
-`step` counts from 0. "subset" is optional; it is needed if episode ids are not unique without it.
+`step` counts from 0. "subset" is required for an episode id that several subsets have. Blank lines and a byte
+order mark are ignored.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,16 @@ from uivlm.evaluation.names import AnswerFormat
 from uivlm.evaluation.protocols.prediction import StepPrediction
 from uivlm.evaluation.verdict import read_verdicts
 
-PredictionKey = tuple[str, str, int]  # subset ("" if the row has none), episode, step
+StepKey = tuple[str, str, int]  # subset, episode, step
 EXPECTED_ROW = 'expected {"episode": text, "step": number, "answer": text}'
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPredictions:
+    """One prediction for every recorded step, and the number of answers to steps that the data lacks."""
+
+    predictions: list[StepPrediction]
+    num_surplus: int
 
 
 def load_verdicts(path: Path, episodes: Sequence[Episode]) -> list[StepPrediction]:
@@ -48,38 +58,44 @@ def load_foreign(
     answer_format: AnswerFormat,
     coordinate_range: tuple[int, int],
     num_bins: int,
-) -> list[StepPrediction]:
+) -> ForeignPredictions:
     """The predictions in a file of another tool; for `coordinate_range` see `answer_formats.parse_answer`.
 
-    Raises ValueError, with the line, for a bad row, a second answer to a step, and a step that the data
-    lacks.
+    Raises ValueError for a file without any answer to a step of the data. Raises it, with the line, for a bad
+    row, a second answer to a step, and a row without the subset that its episode id needs.
     """
-    answers = dict(_read_answers(path))
+    answers = _read_answers(path, _subsets_by_id(episodes))
     predictions = []
     for i, episode, t in _iter_steps(episodes):
         text = answers.pop((episode.subset, episode.id, t), None)
-        if text is None:
-            text = answers.pop(("", episode.id, t), None)
         action = None if text is None else parse_answer(text, answer_format, coordinate_range, num_bins)
         predicted = None if isinstance(action, InvalidAction) else action
         predictions.append(_prediction(i, episode, t, predicted, text is None))
-    if answers:
-        subset, episode_id, t = next(iter(answers))
+    if all(prediction.missing for prediction in predictions):
         raise ValueError(
-            f"{path}: step {t} of episode {episode_id!r:.80}{f' of {subset:.80}' if subset else ''} is not "
-            f"in the data ({len(answers)} such rows). Pass the data and --split that it was made with"
+            f"{path}: got {len(answers)} answers; expected some to the {len(predictions)} steps of the data. "
+            "Pass the data, --split, --subset and --max-episodes that they were made with"
         )
-    return predictions
+    return ForeignPredictions(predictions, len(answers))
 
 
 def is_verdicts_file(path: Path) -> bool:
-    """Whether the file holds our verdicts, by its first line."""
+    """Whether the file holds our verdicts, by its first line. Raises ValueError for an empty file."""
     try:
-        with path.open(encoding="utf-8") as lines:
-            first = json.loads(next(lines, "{}"))
+        line = next((line for _, line in _iter_lines(path)), None)
+        first = None if line is None else json.loads(line)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: expected one JSON object a line ({error})") from None
+    if line is None:
+        raise ValueError(f"{path}: got an empty file; {EXPECTED_ROW} on each line")
     return isinstance(first, dict) and ("version" in first or "gold" in first)  # "gold": of uivlm 0.1
+
+
+def _subsets_by_id(episodes: Sequence[Episode]) -> dict[str, set[str]]:
+    subsets: dict[str, set[str]] = {}
+    for episode in episodes.refs if isinstance(episodes, PreparedEpisodes) else episodes:
+        subsets.setdefault(episode.id, set()).add(episode.subset)
+    return subsets
 
 
 def _iter_steps(episodes: Sequence[Episode]) -> Iterator[tuple[int, Episode, int]]:
@@ -96,24 +112,38 @@ def _prediction(
     return StepPrediction(index, episode.subset, step.action, boxes_of(step.screen), predicted, missing)
 
 
-def _read_answers(path: Path) -> Iterator[tuple[PredictionKey, str]]:
-    keys = set()
-    with path.open(encoding="utf-8") as lines:
-        for i, line in enumerate(lines, 1):
-            key, text = _parse_row(line, f"{path}:{i}")
-            if key in keys:
-                raise ValueError(f"{path}:{i}: a second answer to step {key[2]} of episode {key[1]!r:.80}")
-            keys.add(key)
-            yield key, text
+def _read_answers(path: Path, subsets: Mapping[str, Collection[str]]) -> dict[StepKey, str]:
+    """The text of each answer. `subsets`: those of each episode id in the data."""
+    answers: dict[StepKey, str] = {}
+    for i, line in _iter_lines(path):
+        location = f"{path}:{i}"
+        subset, episode_id, t, text = _parse_row(line, location)
+        known = subsets.get(episode_id, ())
+        if subset is None and len(known) > 1:
+            raise ValueError(
+                f"{location}: subset: got none; expected one of {', '.join(sorted(known)):.200}, since each "
+                f"has an episode {episode_id!r:.80}. Add it to every row of that id"
+            )
+        key = (next(iter(known), "") if subset is None else subset, episode_id, t)
+        if key in answers:
+            raise ValueError(f"{location}: a second answer to step {t} of episode {episode_id!r:.80}")
+        answers[key] = text
+    return answers
 
 
-def _parse_row(line: str, location: str) -> tuple[PredictionKey, str]:
+def _iter_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, with their numbers from 1."""
+    with path.open(encoding="utf-8-sig") as lines:
+        yield from ((i, line) for i, line in enumerate(lines, 1) if line.strip())
+
+
+def _parse_row(line: str, location: str) -> tuple[str | None, str, int, str]:
+    """Subset (None if the row has none), episode, step and answer."""
     try:
         row: Any = json.loads(line)
-        key = str(row.get("subset", "")), row["episode"], row["step"]
-        text = row["answer"]
+        subset, episode, t, text = row.get("subset"), row["episode"], row["step"], row["answer"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{location}: {EXPECTED_ROW} ({type(error).__name__}: {error})") from None
-    if not (isinstance(key[1], str) and type(key[2]) is int and isinstance(text, str)):
+    if not (isinstance(episode, str) and type(t) is int and isinstance(text, str)):
         raise ValueError(f"{location}: {EXPECTED_ROW}")
-    return key, text
+    return None if subset is None else str(subset), episode, t, text

@@ -15,6 +15,7 @@ from uivlm.evaluation.metrics import Score, Summary
 from uivlm.evaluation.protocols.score import ProtocolScore
 
 TEXT_ROW = "type, same text"  # the only row that AITW's rule ignores
+ANSWER_COUNTS = ("missing", "unreadable", "surplus")
 # Two lines each, so that the table fits 80 columns.
 HEADINGS = (
     "episodes", "steps", "partial\nmatch", "95 % CI", "step\naccuracy", "complete\nmatch", "type\naccuracy",
@@ -49,15 +50,21 @@ def action_type_table(summaries: Mapping[str, Summary]) -> Table:
     return table
 
 
-def protocol_table(results: Sequence[ProtocolScore]) -> Table:
-    """The same predictions by each protocol. The first is AITW's; the others show their difference to it."""
+def protocol_table(results: Sequence[ProtocolScore], num_surplus: int = 0) -> Table:
+    """The same predictions by each protocol. The first is AITW's; the others show their difference to it.
+
+    `num_surplus`: the number of answers to steps that the data lacks.
+    """
     table = Table(
         title="the same predictions by other rules",
         caption="rules, mean: points of the difference to aitw that each causes. Splits differ too",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
-    headings = ("protocol", "overall", "rules", "mean", "steps", "invalid_rate", "other metrics")
+    headings = ("protocol", "overall", "rules", "mean", "steps", *ANSWER_COUNTS, "other metrics")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in (headings[0], headings[-1]) else "right")
+        is_text = heading in (headings[0], headings[-1])
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading != headings[-1])
     aitw_score = results[0].overall
     for result in results:
         table.add_row(
@@ -65,8 +72,7 @@ def protocol_table(results: Sequence[ProtocolScore]) -> Table:
             format_percent(result.overall),
             f"{100 * (result.overall_by_aitw_mean - aitw_score):+.1f}",
             f"{100 * (result.overall - result.overall_by_aitw_mean):+.1f}",
-            str(result.num_steps),
-            format_percent(result.invalid_rate),
+            *map(str, (result.num_steps, result.num_missing, result.num_unreadable, num_surplus)),
             ", ".join(f"{name} {format_percent(rate)}" for name, rate in result.extra_metrics.items()),
         )
     return table

@@ -1,8 +1,8 @@
 """The rules of AITZ's code (CoAT): boxes instead of distances, directions, similar texts, one "stop".
 
-Its defect: it reads the recorded point of swipes only, so taps are scored at (0, 0). Our adaptation: its
-models predict boxes; here a point means the annotated boxes that contain it. A point in no box is correct
-within AITW's distance.
+Its defects: it reads the recorded point of swipes only, so taps are scored at (0, 0); and an empty text is
+correct. Our adaptation: its models predict boxes; here a point means the annotated boxes that contain it. A
+point in no box is correct within AITW's distance.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from uivlm.evaluation.protocols.prediction import (
     ProtocolResult,
     StepPrediction,
     boxes_contain,
-    contains,
     mean,
+    texts_match,
 )
 
 BOX_SCALE = 1.2
@@ -49,7 +49,7 @@ def _is_correct(prediction: StepPrediction, as_released: bool) -> bool:
             return _direction(predicted) == _direction(gold)
         case Type(text), Type(gold_text):
             similarity = Indel.normalized_similarity(text, gold_text)
-            return contains(text, gold_text) or similarity > MIN_TEXT_SIMILARITY
+            return texts_match(text, gold_text, as_released) or similarity > MIN_TEXT_SIMILARITY
         case Finish(), Finish():
             return True
         case predicted, gold:

@@ -1,8 +1,9 @@
 """AndroidControl's step accuracy: a tap on the recorded element, the same direction, the same text, or an
 equal action.
 
-Two adaptations are ours: if no annotated box contains the recorded point, AITW's distance decides; and texts
-are compared without case, letter width and extra spaces.
+If no annotated box contains the recorded point, AITW's distance decides, as in the code of OS-Atlas for this
+data; `taps_by_distance` is the share of these among the recorded taps. Texts are compared without case,
+letter width and extra spaces, which is our adaptation.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,15 @@ import numpy as np
 from uivlm.actions.action import Swipe, Tap, Type
 from uivlm.actions.aitw import MATCH_DISTANCE, distance
 from uivlm.evaluation.breakdown import normalize_text, swipe_direction
-from uivlm.evaluation.protocols.prediction import ProtocolResult, StepPrediction, boxes_contain
+from uivlm.evaluation.protocols.prediction import ProtocolResult, StepPrediction, boxes_contain, mean
 
 
 def apply_rules(predictions: Sequence[StepPrediction]) -> ProtocolResult:
-    return ProtocolResult(predictions, [_is_correct(prediction) for prediction in predictions])
+    by_distance = mean(
+        not boxes_contain(p.boxes, p.gold.at).any() for p in predictions if isinstance(p.gold, Tap)
+    )
+    correct = [_is_correct(prediction) for prediction in predictions]
+    return ProtocolResult(predictions, correct, {"taps_by_distance": by_distance})
 
 
 def _is_correct(prediction: StepPrediction) -> bool:

@@ -2,8 +2,10 @@
 quotes.
 
 Predictions are changed as its data preparation changes the recorded actions, since a model trained on that
-data would predict them so. Its defects: until July 2024 swipes left and right had the points of those up and
-down; and in place of an invalid prediction, the one before it is scored again.
+data would predict them so. Texts are compared without case, and the predicted one without outer spaces. Its
+defects: until July 2024 swipes left and right had the points of those up and down; in place of an invalid
+prediction, the one before it is scored again; a step whose screen has no box is wrong, since the matcher
+raises; and an empty text is contained in every other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +19,8 @@ from uivlm.evaluation.protocols.prediction import (
     StepPrediction,
     aitw_matches,
     aitw_type,
-    contains,
     mean,
+    texts_match,
     typed_text,
 )
 
@@ -29,9 +31,13 @@ NUM_DECIMALS = 4  # of a tap's coordinates
 def apply_rules(predictions: Sequence[StepPrediction], as_released: bool) -> ProtocolResult:
     scored = _repeat_last_valid(predictions) if as_released else predictions
     rows = [_alter_prediction(prediction, as_released) for prediction in scored]
-    correct = aitw_matches(rows)
+    correct = [
+        is_correct and not (as_released and not len(row.boxes))
+        for row, is_correct in zip(rows, aitw_matches(rows), strict=True)
+    ]
     same_text = [
-        is_correct and contains(typed_text(row.predicted), typed_text(row.gold))
+        is_correct
+        and texts_match(typed_text(row.predicted).lower().strip(), typed_text(row.gold).lower(), as_released)
         for row, is_correct in zip(rows, correct, strict=True)
     ]
     same_type = [aitw_type(row.predicted) == aitw_type(row.gold) for row in rows]
@@ -61,4 +67,4 @@ def _repeat_last_valid(predictions: Sequence[StepPrediction]) -> Iterator[StepPr
     last: Action | None = None
     for prediction in predictions:
         last = last if prediction.predicted is None else prediction.predicted
-        yield replace(prediction, predicted=last)
+        yield replace(prediction, predicted=last, missing=prediction.missing and last is None)

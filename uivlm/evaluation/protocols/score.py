@@ -39,7 +39,8 @@ class ProtocolScore:
     overall: float
     subsets: dict[str, float]
     num_steps: int  # the denominator
-    invalid_rate: float
+    num_missing: int  # of its steps: without an answer
+    num_unreadable: int  # of its steps: with an answer that is not an action
     overall_by_aitw_mean: float
     extra_metrics: dict[str, float]
 
@@ -68,7 +69,8 @@ def score_protocol(
         overall=mean(result.correct) if protocol in POOLED else mean(subsets.values()),
         subsets=subsets,
         num_steps=len(result.predictions),
-        invalid_rate=mean(prediction.predicted is None for prediction in result.predictions),
+        num_missing=sum(prediction.missing for prediction in result.predictions),
+        num_unreadable=sum(p.predicted is None and not p.missing for p in result.predictions),
         overall_by_aitw_mean=mean(per_episode.values()),
         extra_metrics=result.extra_metrics,
     )
@@ -79,7 +81,7 @@ def _apply_rules(
 ) -> ProtocolResult:
     match protocol:
         case "aitw":
-            # Google's matcher raises if a screen has no box, and its callers skip that step.
+            # Google's matcher raises if a screen has no box: there is no verdict on that step.
             rows = [p for p in predictions if len(p.boxes)] if as_released else predictions
             return ProtocolResult(rows, aitw_matches(rows))
         case "autoui":

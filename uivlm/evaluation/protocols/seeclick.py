@@ -1,9 +1,11 @@
-"""The rules of SeeClick's code, and of ShowUI's, which follows it: predicted swipes become one of four
-standard swipes.
+"""The rules of SeeClick's code, and of ShowUI's, which follows it: swipes, the recorded ones too, become one
+of four standard swipes, and texts are compared without case.
 
 Their defects: a step without a prediction (an error, a missing image) leaves the denominator; the accuracies
-by action type leave out invalid predictions; an empty typed text, which every text contains, is correct.
-ShowUI's own defect: the numbers of a screen's boxes are regrouped into groups as long as the history.
+by action type leave out invalid predictions; where the screen has no box the matcher raises, and the
+prediction counts as invalid; an empty text, which every text contains, is correct, and so is any action
+without a text where one was typed. ShowUI's own defect: the numbers of a screen's boxes are regrouped into
+groups as long as the history.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from uivlm.actions.action import Swipe, Tap, Type
+from uivlm.actions.action import Action, Swipe, Tap, Type
 from uivlm.evaluation.breakdown import swipe_direction
 from uivlm.evaluation.protocols.prediction import (
     STANDARD_SWIPES,
@@ -20,8 +22,8 @@ from uivlm.evaluation.protocols.prediction import (
     StepPrediction,
     aitw_matches,
     aitw_type,
-    contains,
     mean,
+    texts_match,
     typed_text,
 )
 
@@ -32,9 +34,11 @@ def apply_rules(
     predictions: Sequence[StepPrediction], as_released: bool, box_group_size: int | None = None
 ) -> ProtocolResult:
     """`box_group_size`: regroup the numbers of the boxes, by ShowUI's defect."""
-    rows = [_to_standard_swipe(p) for p in predictions if not (as_released and p.missing)]
+    rows = [_alter_prediction(p) for p in predictions if not (as_released and p.missing)]
     if box_group_size is not None:
         rows = [replace(row, boxes=regroup_boxes(row.boxes, box_group_size)) for row in rows]
+    if as_released:
+        rows = [row if len(row.boxes) else replace(row, predicted=None) for row in rows]
     correct = aitw_matches(rows)
     pairs = list(zip(rows, correct, strict=True))
 
@@ -53,23 +57,28 @@ def apply_rules(
     return ProtocolResult(rows, correct, metrics)
 
 
-def _to_standard_swipe(prediction: StepPrediction) -> StepPrediction:
-    if not isinstance(prediction.predicted, Swipe):
-        return prediction
-    return replace(prediction, predicted=STANDARD_SWIPES[swipe_direction(prediction.predicted)])
+def _alter_prediction(prediction: StepPrediction) -> StepPrediction:
+    predicted = None if prediction.predicted is None else _to_standard_swipe(prediction.predicted)
+    return replace(prediction, predicted=predicted, gold=_to_standard_swipe(prediction.gold))
+
+
+def _to_standard_swipe(action: Action) -> Action:
+    return STANDARD_SWIPES[swipe_direction(action)] if isinstance(action, Swipe) else action
 
 
 def _same_text(prediction: StepPrediction, as_released: bool) -> bool:
-    if not isinstance(prediction.predicted, Type):
+    if not as_released and not isinstance(prediction.predicted, Type):
         return False
-    text, gold = prediction.predicted.text, typed_text(prediction.gold)
-    return contains(text, gold) and (as_released or bool(text) or not gold)
+    text, gold = typed_text(prediction.predicted).lower(), typed_text(prediction.gold).lower()
+    return texts_match(text, gold, as_released)
 
 
 def regroup_boxes(boxes: Boxes, size: int) -> Boxes:
-    """The first four numbers of each group of `size` numbers as a box; no box if `size` is below 4."""
-    if size < 4:
-        return np.zeros((0, 4))
+    """The first four numbers of each group of `size` numbers as a box.
+
+    No box, and so no verdict, if `size` is below 4 or the last group is shorter than the others.
+    """
     flat = boxes.reshape(-1)
-    groups = flat[: len(flat) - len(flat) % size].reshape(-1, size)[:, :4]
-    return groups[((groups[:, 2:] >= 0) & (groups[:, 2:] <= 1)).all(1)]
+    if size < 4 or len(flat) % size:
+        return np.zeros((0, 4))
+    return flat.reshape(-1, size)[:, :4]

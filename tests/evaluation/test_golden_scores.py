@@ -1,0 +1,127 @@
+"""`uivlm score` on one set of golden answers: the table of all protocols, computed by hand.
+
+The rules by hand are those of the peers' code, by file and function:
+
+- njucckevin/SeeClick: agent_tasks/aitw_test.py (its loop); agent_tasks/action_matching.py, `action_2_format`
+  and `pred_2_format` (lower case, four strokes), `check_actions_match` (raises without boxes)
+- showlab/ShowUI: main/eval_aitw.py, `validate_aitw`; main/utils_aitw.py, `action2json` and `pred2json_post`
+- cooelf/Auto-GUI: main.py, the loop after `trainer.predict`; utils_data.py for the recorded actions
+- IMNearth/CoAT (AITZ): coat/evaluate.py, `ActionEvaluator.__call__`, `_check_click_`, `_parse_answer_`
+- OS-Copilot/OS-Atlas: eval/eval_scripts/android_control/evaluation_unify.py, `evaluate` (the distance)
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.episodes import make_episode
+from tests.helpers.tiny_models import prepare
+from uivlm.actions.action import Finish, Point, Press, Swipe, Tap, Type
+from uivlm.cli import main
+from uivlm.episodes.episode import Episode, Screen
+
+UP, LEFT = Swipe(Point(0.8, 0.5), Point(0.2, 0.5)), Swipe(Point(0.5, 0.9), Point(0.5, 0.1))
+IN_BOX, OUTSIDE = Tap(Point(0.15, 0.3)), Tap(Point(0.6, 0.5))  # the box: y 0.1 to 0.2, x 0.1 to 0.5
+# (subset, episode): recorded action and answer of each step. The screen of the first step of 2 has no box.
+STEPS = {
+    ("A", "1"): [
+        (IN_BOX, "tap at 15 30"),
+        (Type("Clock"), 'Input text "clock"'),
+        (Type("milk"), 'Input text ""'),
+        (Type("shoes"), "tap at 15 30"),
+    ],
+    ("A", "2"): [(Press("home"), "press home"), (LEFT, "swipe from 80 50 to 20 50"), (UP, "I would scroll")],
+    ("B", "3"): [
+        (OUTSIDE, None),
+        (OUTSIDE, "tap at 70 50"),
+        (Finish("impossible"), "complete"),
+        (UP, "swipe from 20 50 to 80 50"),
+    ],
+}
+# By hand, which steps are right (1, wrong 0, not counted -):
+#                            A: episode 1, 2   B: episode 3
+#   aitw                     1110 100          0101
+#   aitw, as released        1110 -00          0101   no box: no verdict
+#   autoui                   1110 100          0101
+#   autoui, as released      1110 011          0101   no box: wrong; left has the points of up; the unreadable
+#                                                     and the missing answer repeat "swipe up"
+#   seeclick, showui         1110 100          0101
+#     as released            1110 000          -101   no box: unreadable, and wrong; missing: left out
+#   aitz                     1000 100          0110   "clock" is not in "Clock", and their ratio is 0.8
+#   aitz, as released        0010 100          0010   taps are scored at (0, 0); an empty text is right
+#   androidcontrol           1100 100          0100
+# Overall, difference by rules and by mean (points), steps, missing, unreadable, and the other metrics in %.
+# A mean per episode of A: (3/4 + 1/3) / 2 = 13/24, and so on.
+AITW = 100 * (13 / 24 + 1 / 2) / 2
+TABLE: dict[str, tuple[float, float, float, int, int, int, dict[str, float]]] = {
+    "aitw": (AITW, 0, 0, 11, 1, 1, {}),
+    "autoui": (100 * (4 / 7 + 2 / 4) / 2, 0, 100 * (15 / 28 - 25 / 48), 11, 1, 1,
+               {"type": 100 * 7 / 11, "text": 100 * 5 / 11}),
+    "seeclick": (100 * (4 / 7 + 2 / 4) / 2, 0, 100 * (15 / 28 - 25 / 48), 11, 1, 1,
+                 {"type": 100 * 7 / 11, "click": 100 * 2 / 3, "scroll": 100 / 3, "text": 100 / 3}),
+    "showui": (100 * (4 / 7 + 2 / 4) / 2, 0, 100 * (15 / 28 - 25 / 48), 11, 1, 1,
+               {"type": 100 * 7 / 11, "click": 100 * 2 / 3, "scroll": 100 / 3, "text": 100 / 3}),
+    "aitz": (100 * 4 / 11, 100 * ((7 / 24 + 1 / 2) / 2 - 25 / 48), 100 * (4 / 11 - 19 / 48), 11, 1, 1,
+             {"complete_match": 0, "goal_progress": 100 * (1 / 4 + 1 / 3 + 0) / 3}),
+    "androidcontrol": (100 * 4 / 11, 100 * ((5 / 12 + 1 / 4) / 2 - 25 / 48), 100 * (4 / 11 - 1 / 3), 11, 1, 1,
+                       {"taps_by_distance": 100 * 2 / 3}),
+    "aitw, as released": (100 * (3 / 8 + 1 / 2) / 2, 100 * (7 / 16 - 25 / 48), 0, 10, 1, 1, {}),
+    "autoui, as released": (100 * (5 / 7 + 2 / 4) / 2, 100 * ((17 / 24 + 1 / 2) / 2 - 25 / 48),
+                            100 * (17 / 28 - 29 / 48), 11, 0, 0,
+                            {"type": 100 * 9 / 11, "text": 100 * 7 / 11}),
+    "seeclick, as released": (100 * (3 / 7 + 2 / 3) / 2, 100 * ((3 / 8 + 2 / 3) / 2 - 25 / 48),
+                              100 * (23 / 42 - 25 / 48), 10, 0, 2,
+                              {"type": 100 * 6 / 10, "click": 100, "scroll": 50, "text": 100}),
+    "showui, as released": (100 * (3 / 7 + 2 / 3) / 2, 100 * ((3 / 8 + 2 / 3) / 2 - 25 / 48),
+                            100 * (23 / 42 - 25 / 48), 10, 0, 2,
+                            {"type": 100 * 6 / 10, "click": 100, "scroll": 50, "text": 100}),
+    "aitz, as released": (100 * 3 / 11, 100 * ((7 / 24 + 1 / 4) / 2 - 25 / 48), 100 * (3 / 11 - 13 / 48), 11,
+                          1, 1, {"complete_match": 0, "goal_progress": 100 * (0 + 1 / 3 + 0) / 3}),
+}  # fmt: skip
+SURPLUS = {"episode": "3", "step": 9, "answer": "complete"}  # an answer to a step that the data lacks
+
+
+def episodes() -> list[Episode]:
+    made = [make_episode(name, subset, *(gold for gold, _ in rows)) for (subset, name), rows in STEPS.items()]
+    first, *rest = made[1].steps
+    without_box = replace(first, screen=Screen(first.screen.pixels))
+    return [made[0], replace(made[1], steps=(without_box, *rest)), made[2]]
+
+
+def table_rows(output: str) -> dict[str, list[str]]:
+    """Protocol -> the cells of its row. The table has two blanks or more between cells."""
+    rows = [
+        [cell.strip() for cell in line.strip().split("  ") if cell.strip()] for line in output.split("\n")
+    ]
+    return {cells[0]: cells[1:] for cells in rows if len(cells) > 6 and cells[0] != "protocol"}
+
+
+def test_the_table_of_all_protocols(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, answers = prepare(tmp_path / "data", episodes()), tmp_path / "answers.jsonl"
+    rows = [
+        {"episode": name, "step": t, "answer": answer}
+        for (_, name), steps in STEPS.items()
+        for t, (_, answer) in enumerate(steps)
+        if answer is not None
+    ]
+    answers.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, SURPLUS]))
+    monkeypatch.setattr(sys, "argv", ["uivlm", "score", str(answers), str(data), "--split", "train"])
+    monkeypatch.setattr("uivlm.cli.options.stdout_console.width", 200, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    output = capsys.readouterr()
+    assert not ended.value.code, output.err
+    printed = table_rows(output.out)
+    assert list(printed) == list(TABLE), output.out
+    for protocol, (overall, rules, mean, steps, missing, unreadable, metrics) in TABLE.items():
+        cells = printed[protocol]
+        rates = [float(cell) for cell in cells[:3]]
+        assert rates == pytest.approx([overall, rules, mean], abs=0.0501), protocol
+        assert [int(cell) for cell in cells[3:7]] == [steps, missing, unreadable, 1], protocol
+        shown = dict(cell.rsplit(" ", 1) for cell in (cells[7].split(", ") if metrics else ()))
+        assert {name: float(rate) for name, rate in shown.items()} == pytest.approx(metrics, abs=0.0501)
