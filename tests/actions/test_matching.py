@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.paths import GOLDEN, ROOT
 from uivlm.actions.action import Action, Finish, Point, Press, Swipe, Tap, Type
 from uivlm.actions.aitw import to_aitw
-from uivlm.actions.matching import enlarge_boxes, fields_match, fields_match_batch, matches
+from uivlm.actions.matching import enlarge_boxes, fields_match, fields_match_batch, matches, usable_boxes
 from uivlm.episodes.episode import Element, Screen, boxes_of
 
 HERE = ROOT / "tests" / "golden"
@@ -157,15 +157,37 @@ def test_enlarged_box() -> None:
     assert enlarge_boxes([]).shape == (0, 4)
 
 
-@pytest.mark.parametrize("box", [[100, 40, 60, 20], [0.5, 0.5, 1.5, 0.1], [0.5, 0.5, 0.1, -0.1]])
-def test_boxes_in_pixels_are_refused(box: list[float]) -> None:
-    with pytest.raises(ValueError, match="fractions of the screen"):
-        matches(tap(0.5, 0.5), tap(0.5, 0.5), [[0.1, 0.1, 0.1, 0.1], box])
+@pytest.mark.parametrize(
+    "box", [[100, 40, 60, 20], [0, 0, 1.01, 0.1], [0.2, 0.2, 0.9, -0.01], [0.0, 0.0, np.nan, 1], [0, 0, 2, 2]]
+)
+def test_unusable_boxes_contain_no_point(box: list[float]) -> None:
+    """They are left out alone: the distance and the other boxes decide as without them."""
+    near, far = tap(0.45, 0.5), tap(0.9, 0.9)
+    assert usable_boxes([BOX[0], box]).tolist() == [True, False]
+    for a, b in ((near, near), (near, tap(0.36, 0.7)), (near, far), (far, tap(0.6, 0.9))):
+        for boxes in ([box], [box, BOX[0]], [BOX[0], box]):
+            others = [other for other in boxes if other is not box]
+            assert matches(a, b, boxes) == matches(a, b, others)
+            fields = (to_aitw(action) for action in (a, b))
+            (type_a, touch_a, lift_a, _), (type_b, touch_b, lift_b, _) = fields
+            batch = fields_match_batch([touch_a], [lift_a], [type_a], [touch_b], [lift_b], [type_b], [boxes])
+            assert batch.tolist() == [matches(a, b, others)]
+    assert not matches(near, far, [box]), "in the original such a box may hold the whole screen"
+
+
+@pytest.mark.parametrize(("box", "clipped"), [
+    ([0.4, 0.4, 0.1, 1.0000001], [0.4, 0.4, 0.1, 1]),
+    ([0.4, 0.4, 1.009, 0.2], [0.4, 0.4, 1, 0.2]),
+    ([0.4, 0.4, 0.1, -0.009], [0.4, 0.4, 0.1, 0]),
+])  # fmt: skip
+def test_a_box_that_is_a_hair_off_is_clipped(box: list[float], clipped: list[float]) -> None:
+    assert usable_boxes([box]).all()
+    assert enlarge_boxes([box]).tolist() == enlarge_boxes([clipped]).tolist()
 
 
 def test_boxes_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="y, x, height, width"):
-        matches(tap(0.5, 0.5), tap(0.5, 0.5), [0.1, 0.1, 0.1, 0.1])
+        matches(tap(0.5, 0.5), tap(0.9, 0.9), [0.1, 0.1, 0.1, 0.1])
 
 
 def test_boxes_of_a_screen() -> None:

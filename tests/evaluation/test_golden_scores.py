@@ -12,6 +12,7 @@ The rules by hand are those of the peers' code, by file and function:
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,10 @@ from tests.helpers.episodes import make_episode
 from tests.helpers.tiny_models import prepare
 from uivlm.actions.action import Finish, Point, Press, Swipe, Tap, Type
 from uivlm.cli import main
-from uivlm.episodes.episode import Episode, Screen
+from uivlm.cli.options import stdout_console
+from uivlm.episodes.episode import Element, Episode, Screen
+
+Score = Callable[[list[Episode]], str]
 
 UP, LEFT = Swipe(Point(0.8, 0.5), Point(0.2, 0.5)), Swipe(Point(0.5, 0.9), Point(0.5, 0.1))
 IN_BOX, OUTSIDE = Tap(Point(0.15, 0.3)), Tap(Point(0.6, 0.5))  # the box: y 0.1 to 0.2, x 0.1 to 0.5
@@ -99,25 +103,42 @@ def table_rows(output: str) -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in rows if len(cells) > 6 and cells[0] != "protocol"}
 
 
-def test_the_table_of_all_protocols(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, answers = prepare(tmp_path / "data", episodes()), tmp_path / "answers.jsonl"
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         {"episode": name, "step": t, "answer": answer}
         for (_, name), steps in STEPS.items()
         for t, (_, answer) in enumerate(steps)
         if answer is not None
     ]
-    answers.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, SURPLUS]))
-    monkeypatch.setattr(sys, "argv", ["uivlm", "score", str(answers), str(data), "--split", "train"])
-    monkeypatch.setattr("uivlm.cli.options.stdout_console.width", 200, raising=False)
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    output = capsys.readouterr()
-    assert not ended.value.code, output.err
-    printed = table_rows(output.out)
-    assert list(printed) == list(TABLE), output.out
+    path = tmp_path_factory.mktemp("answers") / "answers.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, SURPLUS]))
+    return path
+
+
+@pytest.fixture
+def score(
+    answers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Score:
+    """What `uivlm score` prints about the golden answers, with the given episodes as its data."""
+
+    def run(recorded: list[Episode]) -> str:
+        data = prepare(tmp_path / "data", recorded)
+        monkeypatch.setattr(sys, "argv", ["uivlm", "score", str(answers), str(data), "--split", "train"])
+        monkeypatch.setattr(stdout_console, "width", 200)
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        output = capsys.readouterr()
+        assert not ended.value.code, output.err
+        return output.out
+
+    return run
+
+
+def test_the_table_of_all_protocols(score: Score) -> None:
+    output = score(episodes())
+    printed = table_rows(output)
+    assert list(printed) == list(TABLE), output
     for protocol, (overall, rules, mean, steps, missing, unreadable, metrics) in TABLE.items():
         cells = printed[protocol]
         rates = [float(cell) for cell in cells[:3]]
@@ -125,3 +146,21 @@ def test_the_table_of_all_protocols(
         assert [int(cell) for cell in cells[3:7]] == [steps, missing, unreadable, 1], protocol
         shown = dict(cell.rsplit(" ", 1) for cell in (cells[7].split(", ") if metrics else ()))
         assert {name: float(rate) for name, rate in shown.items()} == pytest.approx(metrics, abs=0.0501)
+
+
+def test_an_unusable_box_changes_no_score_and_is_named(score: Score) -> None:
+    """A box in pixels, on the screen of a tap: it would hold all points."""
+    *others, recorded = episodes()
+    first, tapped, *rest = recorded.steps
+    elements = (*tapped.screen.elements, Element(0, 0, 300.0, 200.0, "pixels"))
+    wrong = replace(tapped, screen=Screen(tapped.screen.pixels, elements))
+    output = score([*others, replace(recorded, steps=(first, wrong, *rest))])
+    printed = table_rows(output)
+    for protocol, (overall, *_, metrics) in TABLE.items():
+        assert float(printed[protocol][0]) == pytest.approx(overall, abs=0.0501), protocol
+        for name, rate in metrics.items():
+            assert f"{name} {rate:.1f}" in printed[protocol][7]
+    note = (
+        "not fractions of the screen: 1 on 1 screens, first at step 1 of episode '3'. Prepare the data again"
+    )
+    assert note in output

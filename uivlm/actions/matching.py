@@ -4,8 +4,8 @@ In: two actions, as ours or as AITW's fields, and the boxes of the screen. Out: 
 are those of `android_in_the_wild/action_matching.py` in google-research (Copyright Google LLC, Apache License
 2.0), reimplemented in NumPy. The JAX code computes in float32, so points, distances and thresholds are
 float32 here; boxes are enlarged in float64 and then cast. There are two differences. Without boxes only the
-distance counts, where the original raises. Boxes in pixels are rejected, because nearly every pair of taps
-would match.
+distance counts, where the original raises. Boxes whose sizes are not fractions of the screen, such as those
+in pixels, contain no point: in the original nearly every pair of taps would match.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from uivlm.actions.action import TAP_DISTANCE, Action, Point, is_tap
 from uivlm.actions.aitw import DUAL_POINT, MATCH_DISTANCE, distance, main_axis, to_aitw
 
 BOX_GROWTH = 1.4  # a box grows by 140 % of its size, to 240 %
+BOX_TOLERANCE = 0.01  # a size that is off by less is clipped to 0 or 1
 
 
 def matches(a: Action, b: Action, boxes: ArrayLike = ()) -> bool:
@@ -48,8 +49,7 @@ def fields_match(
         if taps[0] != taps[1]:
             return False
         if taps[0]:
-            grown = enlarge_boxes(boxes)  # first, so that boxes in pixels are always rejected
-            return bool(distance(*touches) <= MATCH_DISTANCE) or _share_box(*touches, grown)
+            return bool(distance(*touches) <= MATCH_DISTANCE) or _share_box(*touches, enlarge_boxes(boxes))
         return main_axis(touches[0], lifts[0]) == main_axis(touches[1], lifts[1])
 
 
@@ -83,21 +83,29 @@ def enlarge_boxes(boxes: ArrayLike) -> NDArray[np.float32]:
     """Boxes [n, 4] (y, x, height, width) as the matcher sees them: float32 [n, 4] (top, left, bottom, right).
 
     Like the original, top and left are clipped to 0 without shortening the box, and bottom and right are not
-    clipped.
+    clipped. Unusable boxes are NaN, which contains no point.
     """
+    table = _box_table(boxes)
+    sizes = np.clip(table[:, 2:], 0, 1)
+    sizes[~usable_boxes(table)] = np.nan
+    corner = np.maximum(0, table[:, :2] - sizes * BOX_GROWTH / 2).astype(np.float32)
+    grown = np.minimum(1, sizes * (1 + BOX_GROWTH)).astype(np.float32)
+    return np.concatenate([corner, corner + grown], axis=1)
+
+
+def usable_boxes(boxes: ArrayLike) -> NDArray[np.bool_]:
+    """[n]: which of the boxes [n, 4] have a height and a width from 0 to 1, or off by less than 1 %."""
+    sizes = _box_table(boxes)[:, 2:]
+    usable = (sizes > -BOX_TOLERANCE) & (sizes < 1 + BOX_TOLERANCE)
+    return np.asarray(usable.all(axis=1), np.bool_)
+
+
+def _box_table(boxes: ArrayLike) -> NDArray[np.float64]:
     table = np.asarray(boxes, np.float64)
     table = table.reshape(-1, 4) if table.size == 0 else table
     if table.ndim != 2 or table.shape[1] != 4:
         raise ValueError(f"boxes: got shape {table.shape}; expected (n, 4) of y, x, height, width")
-    sizes = table[:, 2:]
-    if ((sizes < 0) | (sizes > 1)).any():
-        worst = sizes[((sizes < 0) | (sizes > 1)).any(axis=1)][0]
-        raise ValueError(
-            f"box: got height {worst[0]:g}, width {worst[1]:g}; expected fractions of the screen, not pixels"
-        )
-    corner = np.maximum(0, table[:, :2] - sizes * BOX_GROWTH / 2).astype(np.float32)
-    grown = np.minimum(1, sizes * (1 + BOX_GROWTH)).astype(np.float32)
-    return np.concatenate([corner, corner + grown], axis=1)
+    return table
 
 
 def _distances(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -136,15 +136,23 @@ def score(
 ) -> None:
     """Score the same predictions by the rules of every protocol, with and without the defects of its code."""
     from uivlm.cli import scoring
-    from uivlm.evaluation.predictions import is_verdicts_file, load_foreign, load_verdicts
+    from uivlm.evaluation.predictions import (
+        describe_unusable_boxes,
+        is_verdicts_file,
+        load_foreign,
+        load_verdicts,
+    )
 
     height_and_width = _parse_coordinate_range(coordinate_range)
     recorded = scoring.load_recorded(data, split, subset, max_episodes)
     if is_verdicts_file(answers):
-        _print_protocol_scores(load_verdicts(answers, recorded.episodes), PROTOCOLS, True, history)
-        return
-    foreign = load_foreign(answers, recorded.episodes, answer_format, height_and_width, recorded.num_bins)
-    _print_protocol_scores(foreign.predictions, PROTOCOLS, True, history, foreign.num_surplus)
+        predictions, num_surplus = load_verdicts(answers, recorded.episodes), 0
+    else:
+        foreign = load_foreign(answers, recorded.episodes, answer_format, height_and_width, recorded.num_bins)
+        predictions, num_surplus = foreign.predictions, foreign.num_surplus
+    _print_protocol_scores(predictions, PROTOCOLS, True, history, num_surplus)
+    if note := describe_unusable_boxes(predictions, recorded.episodes):
+        print_line(note)
 
 
 @app.command()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from uivlm.actions.action import Action, InvalidAction
+from uivlm.actions.matching import usable_boxes
 from uivlm.episodes.dataset import PreparedEpisodes
 from uivlm.episodes.episode import Episode, boxes_of
 from uivlm.evaluation.answer_formats import parse_answer
@@ -79,6 +80,21 @@ def load_foreign(
     return ForeignPredictions(predictions, len(answers))
 
 
+def describe_unusable_boxes(predictions: Sequence[StepPrediction], episodes: Sequence[Episode]) -> str | None:
+    """A sentence about the boxes that were left out, with the place of the first; None without any."""
+    bad = [i for i, prediction in enumerate(predictions) if prediction.num_unusable_boxes]
+    if not bad:
+        return None
+    index = predictions[bad[0]].episode_index
+    t = sum(prediction.episode_index == index for prediction in predictions[: bad[0]])
+    refs = episodes.refs if isinstance(episodes, PreparedEpisodes) else episodes
+    num_boxes = sum(predictions[i].num_unusable_boxes for i in bad)
+    return (
+        f"left out boxes whose sizes are not fractions of the screen: {num_boxes} on {len(bad)} screens, "
+        f"first at step {t} of episode {refs[index].id!r:.80}. Prepare the data again"
+    )
+
+
 def is_verdicts_file(path: Path) -> bool:
     """Whether the file holds our verdicts, by its first line. Raises ValueError for an empty file."""
     try:
@@ -109,7 +125,10 @@ def _prediction(
     index: int, episode: Episode, t: int, predicted: Action | None, missing: bool
 ) -> StepPrediction:
     step = episode.steps[t]
-    return StepPrediction(index, episode.subset, step.action, boxes_of(step.screen), predicted, missing)
+    boxes = boxes_of(step.screen)
+    usable = usable_boxes(boxes)
+    num_unusable = len(boxes) - int(usable.sum())
+    return StepPrediction(index, episode.subset, step.action, boxes[usable], predicted, missing, num_unusable)
 
 
 def _read_answers(path: Path, subsets: Mapping[str, Collection[str]]) -> dict[StepKey, str]:

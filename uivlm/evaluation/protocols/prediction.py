@@ -30,6 +30,7 @@ class StepPrediction:
     boxes: Boxes  # of the screen's elements
     predicted: Action | None  # None: the output is not an action
     missing: bool = False  # the tool has no answer for the step
+    num_unusable_boxes: int = 0  # of the screen; left out of `boxes`
 
 
 @dataclass(frozen=True, slots=True)
