@@ -243,6 +243,7 @@ def _meta(
     return {
         "format": FORMAT,
         "version": VERSION,
+        "source_format": settings.format,
         **asdict(settings.images),
         "episodes": report["episodes"],
         "steps": report["steps"],

@@ -51,6 +51,7 @@ def test_the_card_names_only_splits_with_episodes(data: Path, tmp_path: Path) ->
     (tmp_path / "split.json").write_text('{"train": ["777"]}')
     made(FIXTURE, tmp_path / "out", tmp_path / "split.json")
     assert set(datasets.load_dataset(str(tmp_path / "out"), streaming=True)) == {"train"}
+    assert read_meta(data)["source_format"] == "aitw"
     assert render_card(read_meta(data)) == (data / "README.md").read_text("utf-8")
 
 

@@ -4,7 +4,7 @@ import html.parser
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -17,6 +17,7 @@ from uivlm.actions.text import ActionText
 from uivlm.episodes.episode import Episode
 from uivlm.evaluation.metrics import summarize
 from uivlm.evaluation.protocols.score import ProtocolScore
+from uivlm.evaluation.published_scores import DataKind, data_kind
 from uivlm.evaluation.report import action_type_table, protocol_table, score_table
 from uivlm.evaluation.report_html import write_eval_report
 from uivlm.evaluation.verdict import Verdict, to_verdict
@@ -62,7 +63,7 @@ def test_the_page_is_safe_and_complete(tmp_path: Path) -> None:
     verdicts = verdicts_on(episodes, ("tap at 90 90", HOSTILE, "swipe from 10 10 to 10 90"))
     summaries = {HOSTILE: summarize(verdicts), "base": summarize(verdicts)}
     page = write_eval_report(
-        tmp_path / "report.html", summaries, verdicts, episodes, simulated=True, title=HOSTILE
+        tmp_path / "report.html", summaries, verdicts, episodes, kind="simulated", title=HOSTILE
     )
     tags = Tags()
     tags.feed(page.read_text(encoding="utf-8"))
@@ -88,7 +89,7 @@ def test_verdicts_of_others_are_escaped_in_attributes(tmp_path: Path) -> None:
     tags = Tags()
     tags.feed(
         write_eval_report(
-            tmp_path / "report.html", summaries, [hostile], episodes, simulated=True
+            tmp_path / "report.html", summaries, [hostile], episodes, kind="simulated"
         ).read_text()
     )
     assert "script" not in tags.tags
@@ -99,18 +100,18 @@ def test_a_page_of_recorded_data_is_not_called_simulated(tmp_path: Path) -> None
     verdicts = verdicts_on(EPISODES)
     wrong = [replace(v, correct=False) for v in verdicts]
     page = write_eval_report(
-        tmp_path / "report.html", {"run": summarize(verdicts)}, verdicts, EPISODES, simulated=False
+        tmp_path / "report.html", {"run": summarize(verdicts)}, verdicts, EPISODES, kind="aitw"
     )
     text = page.read_text()
     assert "imulated" not in text
     assert "0 of 6 steps are wrong" in text
     with pytest.raises(ValueError, match="not made from these episodes"):
         write_eval_report(
-            tmp_path / "report.html", {"run": summarize(verdicts)}, wrong, EPISODES[::-1], simulated=False
+            tmp_path / "report.html", {"run": summarize(verdicts)}, wrong, EPISODES[::-1], kind="aitw"
         )
     with pytest.raises(ValueError, match="got verdicts on episode 1 and 1 episodes"):
         write_eval_report(
-            tmp_path / "report.html", {"run": summarize(verdicts)}, wrong, EPISODES[:1], simulated=False
+            tmp_path / "report.html", {"run": summarize(verdicts)}, wrong, EPISODES[:1], kind="aitw"
         )
 
 
@@ -118,12 +119,12 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
     good = summarize(verdicts_on(EPISODES))
     bad = summarize([replace(v, correct=v.action_type == "tap") for v in verdicts_on(EPISODES)])
     narrow = Console(width=80, record=True, file=(tmp_path / "narrow").open("w"))
-    narrow.print(score_table({"qwen-vl": good, "untuned": bad}, simulated=True))
+    narrow.print(score_table({"qwen-vl": good, "untuned": bad}, kind="simulated"))
     shown = narrow.export_text()
     assert re.search(r"overall +3 +6 +100.0 +100.0-100.0 +100.0 +100.0 +100.0 +0.0", shown)
     assert {"qwen-vl", "untuned"} <= set(shown.split())
     console = Console(width=200, record=True, quiet=False, file=(tmp_path / "out").open("w"))
-    console.print(score_table({"oracle": good, "[red]tap[/red]": bad}, simulated=True))
+    console.print(score_table({"oracle": good, "[red]tap[/red]": bad}, kind="simulated"))
     console.print(action_type_table({"oracle": good, "[red]tap[/red]": bad}))
     text = console.export_text()
     assert "[red]tap[/red]" in text  # no markup of a name is obeyed
@@ -149,16 +150,16 @@ def test_protocol_table(tmp_path: Path) -> None:
     assert re.search(r"seeclick, as released +62.5 +\+2.5 +\+10.0 +7 +0 +2 +3 +text 100.0", text)
 
 
-def test_published_scores_are_shown_for_recorded_data_only(tmp_path: Path) -> None:
+def test_published_scores_are_shown_for_aitw_data_only(tmp_path: Path) -> None:
     verdicts = verdicts_on(EPISODES)
     summaries = {"run": summarize(verdicts)}
     pages = [
         write_eval_report(
-            tmp_path / f"{simulated}.html", summaries, verdicts, EPISODES, simulated, run_info={"data": "<b>"}
+            tmp_path / f"{kind}.html", summaries, verdicts, EPISODES, kind, run_info={"data": "<b>"}
         )
-        for simulated in (False, True)
+        for kind in get_args(DataKind)
     ]
-    recorded, simulated = (page.read_text() for page in pages)
+    recorded, simulated, other = (page.read_text() for page in pages)
     for published in ("78.9", "74.27", "73.7", "76.9", "73.1", "70"):
         assert f"<td>{published}</td>" in recorded
     assert (
@@ -167,16 +168,47 @@ def test_published_scores_are_shown_for_recorded_data_only(tmp_path: Path) -> No
         < recorded.index("SeeClick&#x27;s split")
     )
     assert recorded.index("SeeClick&#x27;s split") < recorded.index("ShowUI-2B")
-    assert "UI-VLM" not in simulated
-    for page in (recorded, simulated):
+    for page in (simulated, other):
+        assert "UI-VLM" not in page
+        assert "Published scores" not in page
+    assert "imulated" not in other
+    for page in (recorded, simulated, other):
         assert "&lt;b&gt;" in page
         assert "Expected calibration error 0.500" in page
+
+
+@pytest.mark.parametrize(("source_format", "subsets", "kind"), [
+    ("aitw", ["general", "google_apps"], "aitw"), ("seeclick", ["install", "single"], "aitw"),
+    ("showui", ["web_shopping"], "aitw"), ("aitw", ["simulated"], "simulated"), ("aitw", ["my_app"], "other"),
+    ("androidcontrol", ["android_control"], "other"), ("jsonl", ["general"], "other"),
+    ("trace", ["trace"], "other"), ("aitz", ["general"], "other"), (None, ["general"], "other"),
+])  # fmt: skip
+def test_the_source_format_decides_what_data_is_aitw(
+    source_format: str | None, subsets: list[str], kind: DataKind
+) -> None:
+    recorded_format = {} if source_format is None else {"source_format": source_format}
+    meta = {"subsets": dict.fromkeys(subsets, 1), **recorded_format}
+    assert data_kind(meta, simulated_subset="simulated") == kind
+
+
+def test_tables_and_pages_tell_how_episodes_were_chosen(tmp_path: Path) -> None:
+    note = "up to 2 of each subset, chosen by a hash of their ids"
+    verdicts = verdicts_on(EPISODES)
+    summaries = {"run": summarize(verdicts)}
+    console = Console(width=200, record=True, file=(tmp_path / "out").open("w"))
+    console.print(score_table(summaries, "aitw", note))
+    console.print(protocol_table([ProtocolScore("aitw", False, 0.5, {}, 8, 1, 2, 0.5, {})], note=note))
+    assert " ".join(console.export_text().split()).count(note) == 2
+    page = write_eval_report(tmp_path / "r.html", summaries, verdicts, EPISODES, "aitw", note=note)
+    assert note in page.read_text()
 
 
 def test_errors_are_filtered_without_a_script(tmp_path: Path) -> None:
     episodes = [make_episode("1", "A", TAP, SWIPE_UP, DONE)]
     verdicts = verdicts_on(episodes, ("tap at 90 90", "what?", "swipe from 10 10 to 10 90"))
-    page = write_eval_report(tmp_path / "r.html", {"run": summarize(verdicts)}, verdicts, episodes, True)
+    page = write_eval_report(
+        tmp_path / "r.html", {"run": summarize(verdicts)}, verdicts, episodes, "simulated"
+    )
     text = page.read_text()
     for classes in (
         "recorded-tap error-wrong_location",

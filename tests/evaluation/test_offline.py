@@ -20,6 +20,7 @@ from uivlm.cli import scoring
 from uivlm.devices.sim.expert import record_demonstration
 from uivlm.devices.sim.tasks import make_task
 from uivlm.episodes.episode import History
+from uivlm.episodes.subsample import hash_rank
 from uivlm.evaluation.metrics import RATES, summarize
 from uivlm.evaluation.offline import EvalMode, Group, evaluate, evaluate_groups, score_group
 from uivlm.evaluation.verdict import Verdict, read_verdicts
@@ -49,6 +50,20 @@ def test_batched_equals_one_by_one(batch_size: int, free_running: bool, tmp_path
     assert max(map(len, agent.batches)) == min(batch_size, len(MANY))
     assert agent.num_cache_resets == -(-len(MANY) // batch_size), "once a group"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["batched.jsonl", "single.jsonl"]
+
+
+def test_a_limit_takes_episodes_of_each_subset(tmp_path: Path) -> None:
+    """As in AITW's order: all of A before the first of B."""
+    keys = [("A", str(i)) for i in range(8)] + [("B", str(i)) for i in range(3)]
+    data = prepare(tmp_path / "data", [make_episode(name, subset, DONE) for subset, name in keys])
+    recorded = scoring.load_recorded(data, "train", None, 2)
+    ranked = sorted(keys, key=lambda key: hash_rank(*key))
+    expected = [[key for key in ranked if key[0] == subset][:2] for subset in "AB"]
+    assert {(episode.subset, episode.id) for episode in recorded.episodes} == {*expected[0], *expected[1]}
+    assert recorded.note == "up to 2 of each subset, chosen by a hash of their ids"
+    assert recorded.selection["max_episodes_per_subset"] == 2
+    everything = scoring.load_recorded(data, "train")
+    assert (len(everything.episodes), everything.note) == (11, "")
 
 
 def test_an_agent_without_batches_needs_batch_size_1(tmp_path: Path) -> None:

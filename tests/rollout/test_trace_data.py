@@ -103,5 +103,5 @@ def test_prepared_traces_are_scored(shown: tuple[Path, Path], tmp_path: Path, mo
         main.main()
     assert not ended.value.code, capsys.readouterr().err
     _, *verdicts = [json.loads(line) for line in (out / "verdicts.jsonl").read_text().splitlines()]
-    assert len(verdicts) == len(PreparedData.open(shown[1]).episodes(split)[0].steps)
+    assert len(verdicts) == len(PreparedData.open(shown[1]).episodes(split).subsample(1)[0].steps)
     assert {verdict["subset"] for verdict in verdicts} == {"trace"}

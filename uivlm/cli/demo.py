@@ -112,7 +112,7 @@ def _evaluate(checkpoints: dict[str, Path], data: Path, out: Path) -> "dict[str,
     }
     summaries = {name: summarize(rows) for name, rows in verdicts.items()}
     page = out / scoring.REPORT_FILE
-    write_eval_report(page, summaries, verdicts[TUNED], episodes, True, "Simulated test episodes")
+    write_eval_report(page, summaries, verdicts[TUNED], episodes, "simulated", "Simulated test episodes")
     return summaries
 
 

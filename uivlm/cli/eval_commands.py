@@ -91,7 +91,7 @@ def evaluate(
     _write_report(title, name, folder, verdicts, recorded, run_info)
     if protocol != "aitw" or as_released:
         predictions = load_verdicts(folder / scoring.VERDICTS_FILE, recorded.episodes)
-        _print_protocol_scores(predictions, [protocol], as_released)
+        _print_protocol_scores(predictions, recorded.note, [protocol], as_released)
 
 
 @app.command()
@@ -150,7 +150,7 @@ def score(
     else:
         foreign = load_foreign(answers, recorded.episodes, answer_format, height_and_width, recorded.num_bins)
         predictions, num_surplus = foreign.predictions, foreign.num_surplus
-    _print_protocol_scores(predictions, PROTOCOLS, True, history, num_surplus)
+    _print_protocol_scores(predictions, recorded.note, PROTOCOLS, True, history, num_surplus)
     if note := describe_unusable_boxes(predictions, recorded.episodes):
         print_line(note)
 
@@ -228,7 +228,7 @@ def _write_report(
     from uivlm.evaluation.report_html import write_eval_report
 
     summaries = {name: summarize(verdicts)}
-    stdout_console.print(score_table(summaries, recorded.is_simulated))
+    stdout_console.print(score_table(summaries, recorded.kind, recorded.note))
     stdout_console.print(action_type_table(summaries))
     card = scoring.write_card(folder, run_info, summaries[name])
     page = write_eval_report(
@@ -236,15 +236,17 @@ def _write_report(
         summaries,
         verdicts,
         recorded.episodes,
-        recorded.is_simulated,
+        recorded.kind,
         title,
         card,
+        recorded.note,
     )
     print_line(f"page: {page}")
 
 
 def _print_protocol_scores(
     predictions: "Sequence[StepPrediction]",
+    note: str,
     protocols: Sequence[ProtocolName],
     as_released: bool,
     history: int = 4,
@@ -262,7 +264,7 @@ def _print_protocol_scores(
             for protocol in protocols
             if protocol not in PROTOCOLS_WITHOUT_DEFECTS
         ]
-    stdout_console.print(protocol_table(results, num_surplus))
+    stdout_console.print(protocol_table(results, num_surplus, note))
 
 
 def _parse_coordinate_range(text: str) -> tuple[int, int]:

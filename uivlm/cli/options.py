@@ -26,7 +26,10 @@ SetOption = Annotated[
 MaxStepsOption = Annotated[int, typer.Option(min=1, help="Maximum number of steps.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 SplitOption = Annotated[str, typer.Option(help="Split: train, validation or test.")]
-MaxEpisodesOption = Annotated[int | None, typer.Option(min=1, help="Maximum number of episodes.")]
+MaxEpisodesOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Maximum number of episodes of each subset, chosen by a hash of their ids."),
+]
 SubsetOption = Annotated[str | None, typer.Option(help="Subset; default: all.")]
 FreeRunningOption = Annotated[
     bool, typer.Option("--free-running", help="History of predicted actions instead of recorded ones.")

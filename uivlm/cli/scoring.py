@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from uivlm.episodes.episode import Episode
     from uivlm.evaluation.metrics import Summary
     from uivlm.evaluation.offline import EvalMode, Group
+    from uivlm.evaluation.published_scores import DataKind
     from uivlm.evaluation.verdict import Verdict
     from uivlm.parallel import ExecutorName
 
@@ -34,26 +35,37 @@ class RecordedData:
     """Selected episodes of prepared data."""
 
     episodes: "Sequence[Episode]"
-    selection: "dict[str, Any]"  # fingerprint of the data, split, subset, max_episodes
-    is_simulated: bool  # recorded on the simulated phone
+    selection: "dict[str, Any]"  # fingerprint of the data, split, subset, max_episodes_per_subset
+    kind: "DataKind"
     num_bins: int  # of its action texts
+
+    @property
+    def note(self) -> str:
+        """What a table must say about the selection; empty for all episodes of the split."""
+        limit = self.selection["max_episodes_per_subset"]
+        return "" if limit is None else f"up to {limit} of each subset, chosen by a hash of their ids"
 
 
 def load_recorded(
     data: Path, split: str, subset: str | None = None, max_episodes: int | None = None
 ) -> RecordedData:
+    """The episodes of a split (and subset); at most `max_episodes` of each subset, chosen by a hash."""
     from uivlm.devices.sim.expert import SUBSET
     from uivlm.episodes.dataset import PreparedData
+    from uivlm.evaluation.published_scores import data_kind
 
     prepared = PreparedData.open(data)
+    episodes = prepared.episodes(split, subset)
     selection = {
         "data": prepared.meta["fingerprint"],
         "split": split,
         "subset": subset,
-        "max_episodes": max_episodes,
+        "max_episodes_per_subset": max_episodes,
     }
-    simulated, bins = SUBSET in prepared.meta["subsets"], int(prepared.meta["num_bins"])
-    return RecordedData(prepared.episodes(split, subset, max_episodes), selection, simulated, bins)
+    if max_episodes is not None:
+        episodes = episodes.subsample(max_episodes)
+    kind = data_kind(prepared.meta, simulated_subset=SUBSET)
+    return RecordedData(episodes, selection, kind, int(prepared.meta["num_bins"]))
 
 
 def evaluate_checkpoint(

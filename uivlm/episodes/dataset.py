@@ -34,6 +34,7 @@ from uivlm.episodes.rows import (
     DamagedScreenError,
     from_row,
 )
+from uivlm.episodes.subsample import subsample
 
 META = "meta.json"
 PREPARE = "prepare the data with `python -m data_prep SOURCE OUT`"  # the remedy in errors
@@ -84,6 +85,11 @@ class PreparedEpisodes(Sequence[Episode]):
             return PreparedEpisodes(self.folder, self.refs[index])
         ref = self.refs[index]
         return self._read(ref, 0, ref.num_rows)
+
+    def subsample(self, max_per_subset: int) -> "PreparedEpisodes":
+        """At most `max_per_subset` episodes of each subset, chosen by a hash of their ids."""
+        indices = subsample(((ref.subset, ref.id) for ref in self.refs), max_per_subset)
+        return PreparedEpisodes(self.folder, self.refs.take(indices))
 
     @property
     def num_steps(self) -> NDArray[np.int32]:

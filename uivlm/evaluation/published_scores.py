@@ -5,8 +5,13 @@ Scores of a subset are means over episodes (E) or over steps (M); "?" if the sou
 plain mean of the five.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
+DataKind = Literal["aitw", "simulated", "other"]  # published AITW scores are shown with the first only
+AITW_FORMATS = ("aitw", "seeclick", "showui")  # source formats of AITW's episodes with their boxes
+AITW_SUBSETS = frozenset({"general", "install", "google_apps", "single", "web_shopping"})
 SUBSETS = ("General", "Install", "GoogleApps", "Single", "WebShopping")
 
 
@@ -17,6 +22,17 @@ class PublishedScore:
     subsets: tuple[float, ...]  # in the order of SUBSETS, or empty
     averaging: str  # E, M or ?
     source: str
+
+
+def data_kind(meta: Mapping[str, Any], simulated_subset: str) -> DataKind:
+    """The kind of prepared data, by the source format and the subsets in its `meta.json`.
+
+    Data prepared before 0.3 does not record its source format, and is "other".
+    """
+    if simulated_subset in meta["subsets"]:
+        return "simulated"
+    is_aitw = meta.get("source_format") in AITW_FORMATS and AITW_SUBSETS.issuperset(meta["subsets"])
+    return "aitw" if is_aitw else "other"
 
 
 EPISODE_WISE = (

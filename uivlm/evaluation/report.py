@@ -13,6 +13,7 @@ from uivlm.actions.text import ACTION_TYPES
 from uivlm.evaluation.breakdown import CorrectCounts
 from uivlm.evaluation.metrics import Score, Summary
 from uivlm.evaluation.protocols.score import ProtocolScore
+from uivlm.evaluation.published_scores import DataKind
 
 TEXT_ROW = "type, same text"  # the only row that AITW's rule ignores
 ANSWER_COUNTS = ("missing", "unreadable", "surplus")
@@ -23,12 +24,11 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def score_table(summaries: Mapping[str, Summary], simulated: bool) -> Table:
-    """All runs, by subset and overall. Names may wrap, numbers never."""
-    title = "Simulated data: not AITW scores" if simulated else None
-    table = Table(
-        title=title, caption="offline scores, not online success", box=SIMPLE_HEAD, padding=0, pad_edge=False
-    )
+def score_table(summaries: Mapping[str, Summary], kind: DataKind, note: str = "") -> Table:
+    """All runs, by subset and overall. Names may wrap, numbers never. `note`: about the chosen episodes."""
+    title = "Simulated data: not AITW scores" if kind == "simulated" else None
+    caption = "; episodes: ".join(filter(None, ("offline scores, not online success", note)))
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("run", overflow="fold", min_width=8)
     for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -50,14 +50,15 @@ def action_type_table(summaries: Mapping[str, Summary]) -> Table:
     return table
 
 
-def protocol_table(results: Sequence[ProtocolScore], num_surplus: int = 0) -> Table:
+def protocol_table(results: Sequence[ProtocolScore], num_surplus: int = 0, note: str = "") -> Table:
     """The same predictions by each protocol. The first is AITW's; the others show their difference to it.
 
-    `num_surplus`: the number of answers to steps that the data lacks.
+    `num_surplus`: the number of answers to steps that the data lacks. `note`: about the chosen episodes.
     """
+    caption = "rules, mean: points of the difference to aitw that each causes. Splits differ too"
     table = Table(
         title="the same predictions by other rules",
-        caption="rules, mean: points of the difference to aitw that each causes. Splits differ too",
+        caption="; episodes: ".join(filter(None, (caption, note))),
         box=SIMPLE_HEAD,
         pad_edge=False,
     )

@@ -19,7 +19,7 @@ from uivlm.actions.text import ACTION_TYPES
 from uivlm.episodes.episode import Episode, Screen
 from uivlm.evaluation.breakdown import INVALID, TAP_DISTANCE_EDGES, Breakdown, Calibration
 from uivlm.evaluation.metrics import Score, Summary
-from uivlm.evaluation.published_scores import EPISODE_WISE, SEECLICK_SPLIT, SUBSETS, PublishedScore
+from uivlm.evaluation.published_scores import EPISODE_WISE, SEECLICK_SPLIT, SUBSETS, DataKind, PublishedScore
 from uivlm.evaluation.report import action_type_rows, format_counts, format_interval, format_percent
 from uivlm.evaluation.verdict import ERROR_TYPES, Verdict, group_by_episode
 from uivlm.reports.draw import caption, data_url, draw_action
@@ -47,11 +47,15 @@ def write_eval_report(
     summaries: Mapping[str, Summary],
     verdicts: Sequence[Verdict],
     episodes: Sequence[Episode],
-    simulated: bool,
+    kind: DataKind,
     title: str = "Evaluation",
     run_info: Mapping[str, Any] | None = None,
+    note: str = "",
 ) -> Path:
-    """Write the page. `verdicts` are the last run's, made from `episodes`; up to 40 errors are drawn."""
+    """Write the page. `verdicts` are the last run's, made from `episodes`; up to 40 errors are drawn.
+
+    `note`: about the chosen episodes.
+    """
     group_by_episode(verdicts)
     breakdown = list(summaries.values())[-1].breakdown
     wrong = [verdict for verdict in verdicts if not verdict.correct]
@@ -59,9 +63,10 @@ def write_eval_report(
     page = render(
         "eval_report",
         title=_shorten(title),
-        simulated=simulated,
+        simulated=kind == "simulated",
+        note=note,
         scores=_table("", HEADINGS, _score_rows(summaries)),
-        published=[] if simulated else _published_tables(),
+        published=_published_tables() if kind == "aitw" else [],
         action_types=_table("", ("action type", *summaries), action_type_rows(summaries)),
         confusion=_confusion(breakdown.confusion),
         details=_table("", ("", ""), _detail_rows(breakdown)),
