@@ -104,7 +104,47 @@ def uitars(action: Action) -> str:
     return f"Thought: I act.\nAction: {call}"
 
 
-FORMATTERS = {"seeclick": seeclick, "autoui": autoui, "mobile_use": mobile_use, "uitars": uitars}
+def showui(action: Action) -> str:
+    def answer(name: str, value: str | None = None, position: list[float] | None = None) -> str:
+        return repr({"action": name, "value": value, "position": position})
+
+    match action:
+        case Tap(at):
+            return answer("CLICK", position=[round(at.x, 2), round(at.y, 2)])
+        case Swipe():
+            return answer(f"SCROLL {content_direction(action)}")
+        case Type(text):
+            return answer("TYPE", value=text)
+        case Press(key):
+            return answer(f"PRESS {key.upper()}")
+        case Finish(status):
+            return answer(f"STATUS TASK {status.upper()}")
+
+
+def osatlas(action: Action) -> str:
+    match action:
+        case Tap(at):
+            call = f"CLICK <point>[[{round(at.x * SIZE[1])}, {round(at.y * SIZE[0])}]]</point>"
+        case Swipe():
+            call = f"SCROLL [{content_direction(action)}]"
+        case Type(text):
+            call = f"TYPE [{text}]"
+        case _:
+            names = ("PRESS_BACK", "PRESS_HOME", "ENTER", "COMPLETE", "IMPOSSIBLE")
+            call = names[FIXED.index(action)]
+    return f"thoughts:\nI act.\nactions:\n{call}"
+
+
+def content_direction(swipe: Swipe) -> str:
+    """The content moves as the finger does, to show what is on the other side."""
+    y, x = swipe.end.y - swipe.start.y, swipe.end.x - swipe.start.x
+    return ("UP" if y > 0 else "DOWN") if abs(y) >= abs(x) else ("LEFT" if x > 0 else "RIGHT")
+
+
+FORMATTERS = {
+    "seeclick": seeclick, "showui": showui, "autoui": autoui, "mobile_use": mobile_use, "uitars": uitars,
+    "osatlas": osatlas,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("answer_format", FOREIGN_FORMATS)

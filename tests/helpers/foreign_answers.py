@@ -7,7 +7,9 @@ from uivlm.evaluation.answer_formats import MAX_CHARS, parse_answer
 from uivlm.evaluation.names import AnswerFormat
 
 SIZE = (2000, 1000)  # height, width: not square, so that a swap of the two shows
-FOREIGN_FORMATS: tuple[AnswerFormat, ...] = ("seeclick", "autoui", "mobile_use", "uitars")
+FOREIGN_FORMATS: tuple[AnswerFormat, ...] = (
+    "seeclick", "showui", "autoui", "mobile_use", "uitars", "osatlas",
+)  # fmt: skip
 FIXED = [Press("back"), Press("home"), Press("enter"), Finish("complete"), Finish("impossible")]
 DOWN, UP = Swipe(Point(0.8, 0.5), Point(0.2, 0.5)), Swipe(Point(0.2, 0.5), Point(0.8, 0.5))  # of the content
 LEFT, RIGHT = Swipe(Point(0.5, 0.2), Point(0.5, 0.8)), Swipe(Point(0.5, 0.8), Point(0.5, 0.2))
@@ -106,7 +108,41 @@ UITARS = [
     ("Action: finished()", FIXED[3]),
     ("Action: call_user()", FIXED[4]),
 ]  # fmt: skip
+SHOWUI = [
+    ("{'action': 'CLICK', 'value': None, 'position': [0.49, 0.61]}", Tap(Point(0.61, 0.49))),
+    ("  {'action': 'click', 'position': (0, 1)}\n", Tap(Point(1, 0))),
+    ("{'action': 'TYPE', 'value': \"it's new\", 'position': None}", Type("it's new")),
+    ("{'action': 'TYPE', 'value': '', 'position': None}", Type("")),
+    ("{'action': 'SCROLL DOWN', 'value': None, 'position': None}", DOWN),
+    ("{'action': 'SCROLL UP'}", UP),
+    ("{'action': 'scroll left'}", LEFT),
+    ("{'action': 'SCROLL RIGHT'}", RIGHT),
+    ("{'action': 'PRESS BACK', 'value': None, 'position': None}", FIXED[0]),
+    ("{'action': 'PRESS HOME'}", FIXED[1]),
+    ("{'action': 'PRESS ENTER'}", FIXED[2]),
+    ("{'action': 'STATUS TASK COMPLETE'}", FIXED[3]),
+    ("{'action': 'STATUS TASK IMPOSSIBLE'}", FIXED[4]),
+]
+THOUGHTS = "thoughts:\nclick the (x) button.\nactions:\n"
+OSATLAS = [
+    (THOUGHTS + "CLICK <point>[[250, 500]]</point>", Tap(Point(0.25, 0.25))),
+    ("CLICK <point>[[250,500]]</point><|im_end|>", Tap(Point(0.25, 0.25))),
+    ("actions:\nCLICK <point>[[250.5, 500]]</point>\n", Tap(Point(0.25, 0.2505))),
+    (THOUGHTS + "TYPE [it's [new]]", Type("it's [new]")),
+    ("TYPE []", Type("")),
+    (THOUGHTS + "SCROLL [DOWN]", Swipe(Point(0.75, 0.5), Point(0.25, 0.5))),
+    ("SCROLL [UP]", Swipe(Point(0.25, 0.5), Point(0.75, 0.5))),
+    ("SCROLL [LEFT]", Swipe(Point(0.5, 0.25), Point(0.5, 0.75))),
+    ("SCROLL [RIGHT]", Swipe(Point(0.5, 0.75), Point(0.5, 0.25))),
+    (THOUGHTS + "PRESS_BACK", FIXED[0]),
+    ("PRESS_HOME", FIXED[1]),
+    ("ENTER", FIXED[2]),
+    (THOUGHTS + "COMPLETE<|im_end|>", FIXED[3]),
+    ("IMPOSSIBLE", FIXED[4]),
+]
 VALID = [
+    *((text, "showui", action) for text, action in SHOWUI),
+    *((text, "osatlas", action) for text, action in OSATLAS),
     *((text, "seeclick", action) for text, action in SEECLICK),
     *((text, "autoui", action) for text, action in AUTOUI),
     *((text, "mobile_use", action) for text, action in MOBILE_USE),
@@ -132,6 +168,28 @@ REFUSED_BY_ALL = [
     "x" * (MAX_CHARS + 1),
 ]
 REFUSED = {
+    "showui": [
+        "{'action': 'CLICK'}", "{'action': 'CLICK', 'position': None}",
+        "{'action': 'CLICK', 'position': [0.5]}",
+        "{'action': 'CLICK', 'position': [0.5, 1.01]}", "{'action': 'CLICK', 'position': [-0.1, 0.5]}",
+        "{'action': 'CLICK', 'position': ['0.5', 0.5]}", "{'action': 'CLICK', 'position': [True, 0.5]}",
+        "{'action': 'CLICK', 'position': [1e999, 0.5]}", "{'action': 'TYPE', 'value': None}",
+        "{'action': 'TYPE', 'value': 5}", "{'action': 'SCROLL'}", "{'action': 'SCROLL FORWARD'}",
+        "{'action': 'PRESS_BACK'}", "{'action': 'HOVER'}", "{'action': 4}", "{'action': None}",
+        "[{'action': 'PRESS BACK'}]", "{'action': 'PRESS BACK'}, {'action': 'PRESS HOME'}",
+        "I see. {'action': 'PRESS BACK'}", "{'action': __import__('os').name}", "{[]: 1}",
+    ],
+    "osatlas": [
+        "CLICK", "CLICK [[1, 1]]", "CLICK <point>[1, 1]</point>", "CLICK <point>[[1]]</point>",
+        "CLICK <point>[[1001, 1]]</point>", "CLICK <point>[[1, 2001]]</point>",
+        "CLICK <point>[[-1, 1]]</point>",
+        "CLICK <point>[[1, 1, 2, 2]]</point>", "CLICK <point>[[nan, 1]]</point>",
+        "CLICK <point>[[1, 1]]</point> CLICK <point>[[2, 2]]</point>", "CLICK <point>[[\u0661, 1]]</point>",
+        "CLICK <point>[[%s, 1]]</point>" % ("9" * 400), "TYPE milk", "TYPE", "TYPE [a]\nENTER",
+        "TYPE [a]\nTYPE [b]",
+        "SCROLL", "SCROLL [FORWARD]", "SCROLL [down]", "press_back", "PRESS_BACK PRESS_HOME", "PRESS_MENU",
+        "thoughts:\nI press PRESS_BACK", "actions:\n", THOUGHTS + "PRESS_BACK\nactions:\nPRESS_HOME",
+    ],
     "seeclick": [
         '{"action_type": 2}', '{"action_type": -4}', '{"action_type": True}', '{"action_type": 5.0}',
         '{"action_type": "5"}',

@@ -5,7 +5,7 @@ They are apart from what they name, so that `uivlm --help` does not wait for Num
 
 from typing import Literal, get_args
 
-AnswerFormat = Literal["ours", "seeclick", "autoui", "mobile_use", "uitars"]
+AnswerFormat = Literal["ours", "seeclick", "showui", "autoui", "mobile_use", "uitars", "osatlas"]
 BaselineName = Literal["majority", "repeat-last", "nearest", "oracle"]
 ProtocolName = Literal["aitw", "autoui", "seeclick", "showui", "aitz", "androidcontrol"]
 
