@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from uivlm.cli import agents
+from uivlm.evaluation.intervals import wilson_interval
 from uivlm.evaluation.miniwob.tasks import miniwob_trials
-from uivlm.evaluation.online import run_trials, wilson_interval
+from uivlm.evaluation.online import run_trials
 
 SEEDS = (0, 1, 2)
 TASK_NAMES = (

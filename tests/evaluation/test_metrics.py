@@ -38,7 +38,8 @@ def test_the_oracle_is_always_right(tmp_path: Path) -> None:
             score.type_accuracy,
             score.invalid_rate,
         ) == (1, 1, 1, 1, 0)
-        assert (score.partial_match_low, score.partial_match_high) == (1, 1)
+        assert score.partial_match_high == pytest.approx(1)
+        assert score.partial_match_low < 0.7, "few episodes prove little"
     assert all(correct == total for correct, total in summary.breakdown.by_action_type.values())
     assert read_verdicts(tmp_path / "run" / "verdicts.jsonl")[-1] == verdicts[-1]
 
@@ -123,8 +124,31 @@ def test_bootstrap_interval() -> None:
     assert overall.partial_match_high == pytest.approx(0.549, abs=0.01)
     assert summarize(verdicts) == summarize(verdicts)
     assert summarize(verdicts, seed=1).overall != overall
-    one_episode = summarize([make_verdict("1", t, t % 2 == 0, num_steps=400) for t in range(400)]).overall
-    assert one_episode.partial_match_low == one_episode.partial_match_high == 0.5, "nothing to draw from"
+
+
+def test_a_subset_of_few_episodes_has_wilsons_interval() -> None:
+    """By hand, with z = 1.96: 0 of 1 is up to z^2 / (1 + z^2); 5 of 10 is 0.5 +- 0.2634."""
+    [one] = summarize([make_verdict("1", t, False, num_steps=4) for t in range(4)]).subsets.values()
+    assert (one.partial_match_low, one.partial_match_high) == pytest.approx(
+        (0, 1.96**2 / (1 + 1.96**2)), abs=1e-3
+    )
+    [ten] = summarize([make_verdict(str(i), 0, i % 2 == 0) for i in range(10)]).subsets.values()
+    for low, high in (
+        (ten.partial_match_low, ten.partial_match_high),
+        (ten.step_accuracy_low, ten.step_accuracy_high),
+    ):
+        assert (low, high) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    twenty = summarize([make_verdict(str(i), 0, True) for i in range(20)]).overall
+    assert (twenty.partial_match_low, twenty.partial_match_high) == (1, 1), "bootstrapped from 20 episodes on"
+
+
+def test_overall_does_not_take_a_subset_of_one_episode_for_certain() -> None:
+    """A: 400 episodes, half of them right, 0.5 +- 0.049. B: one, wrong, 0 to 0.793."""
+    verdicts = [make_verdict(str(i), 0, i % 2 == 0) for i in range(400)]
+    overall = summarize([*verdicts, make_verdict("400", 0, False, "B")]).overall
+    assert overall.partial_match == 0.25
+    assert overall.partial_match_low == pytest.approx((0.5 - 0.049) / 2, abs=0.005)
+    assert overall.partial_match_high == pytest.approx(0.25 + (0.049**2 + 0.793**2) ** 0.5 / 2, abs=0.005)
 
 
 def test_overall_interval_is_of_the_mean_of_subsets() -> None:

@@ -12,7 +12,8 @@ from uivlm.actions.decision import Decision
 from uivlm.agents.agent import AgentError
 from uivlm.devices.device import DeviceError
 from uivlm.episodes.episode import Screen
-from uivlm.evaluation.online import Trial, run_trials, summarize_trials, wilson_interval
+from uivlm.evaluation.intervals import mean_interval, wilson_interval
+from uivlm.evaluation.online import Trial, run_trials, summarize_trials
 
 TAP = Tap(Point(0.5, 0.5))
 QUIET = Console(file=io.StringIO())
@@ -125,6 +126,12 @@ def test_an_interrupt_stops_all_trials():
     with pytest.raises(KeyboardInterrupt):
         run_trials(GoalScriptAgent(), [trial("t^"), second], 5, console=QUIET)
     assert second.device.touches == 0
+
+
+def test_the_interval_of_a_mean_of_rates():
+    """Of n equal rates the half width is that of one over the root of n; of one rate its own interval."""
+    assert mean_interval([0.5], [(0.2, 0.9)]) == pytest.approx((0.2, 0.9))
+    assert mean_interval([0.5] * 4, [(0.2, 0.9)] * 4) == pytest.approx((0.5 - 0.3 / 2, 0.5 + 0.4 / 2))
 
 
 # Newcombe 1998 (Statistics in Medicine 17:857), table I, method 3.

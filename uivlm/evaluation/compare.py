@@ -19,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from uivlm.actions.text import ACTION_TYPES
-from uivlm.evaluation.metrics import NUM_BOOTSTRAP_SAMPLES, confidence_interval
+from uivlm.evaluation.intervals import percentile_interval
+from uivlm.evaluation.metrics import NUM_BOOTSTRAP_SAMPLES
 from uivlm.evaluation.verdict import Verdict, group_by_episode
 
 ROUNDING_DIGITS = 12  # of a sampled difference: 0.1 + 0.2 - 0.3 must be a tie, not 1e-17
@@ -55,7 +56,7 @@ def compare_runs(a: Sequence[Verdict], b: Sequence[Verdict], seed: int = 0) -> C
     samples = _bootstrap_differences(
         [accuracies[:, 1] - accuracies[:, 0] for accuracies in subsets], np.random.default_rng(seed)
     )
-    low, high = confidence_interval(samples)
+    low, high = percentile_interval(samples)
     pairs = [(va.action_type, va.correct, vb.correct) for va, vb in zip(a, b, strict=True)]
     steps = Counter((correct_a, correct_b) for _, correct_a, correct_b in pairs)
     by_type, totals = Counter(pairs), Counter(name for name, _, _ in pairs)

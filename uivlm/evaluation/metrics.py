@@ -9,6 +9,9 @@ mean of the subsets, as in the AITW paper:
 - goal_progress: steps before the first error / steps of the episode, averaged over episodes (AITZ)
 - type_accuracy: share of steps with the right AITW action type, which is one for taps and swipes
 - invalid_rate: share of steps at which the output is not an action
+
+The intervals are bootstrapped by episode. From few episodes a bootstrap is too narrow, and from one it has no
+width: a subset of fewer than 20 has Wilson's interval, and `overall` is then combined from the subsets'.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +23,18 @@ from numpy.typing import NDArray
 
 from uivlm.actions.aitw import to_aitw
 from uivlm.evaluation.breakdown import Breakdown, make_breakdown
+from uivlm.evaluation.intervals import Interval, mean_interval, percentile_interval, wilson_interval
 from uivlm.evaluation.verdict import Verdict, group_by_episode
 
 NUM_BOOTSTRAP_SAMPLES = 1000
-CONFIDENCE_LEVEL = 0.95
+MIN_BOOTSTRAP_EPISODES = 20  # of a subset
+RATES_WITH_INTERVAL = ("partial_match", "step_accuracy")  # in the order of `bootstrap`
 RATES = ("partial_match", "step_accuracy", "complete_match", "goal_progress", "type_accuracy", "invalid_rate")
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Rates in [0, 1] of one subset, or means over subsets. Intervals: 95 %, bootstrapped by episode."""
+    """Rates in [0, 1] of one subset, or means over subsets. Intervals: 95 %, by episode."""
 
     num_episodes: int
     num_steps: int
@@ -77,11 +82,6 @@ def bootstrap(episodes: Sequence[Sequence[Verdict]], rng: np.random.Generator) -
     return np.array([(accuracies[i].mean(), num_correct[i].sum() / num_steps[i].sum()) for i in drawn]).T
 
 
-def confidence_interval(samples: NDArray[np.float64]) -> tuple[float, float]:
-    low, high = np.quantile(samples, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
-    return float(low), float(high)
-
-
 def _subset_score(episodes: Sequence[Sequence[Verdict]], samples: NDArray[np.float64]) -> Score:
     steps = [verdict for episode in episodes for verdict in episode]
     rates = {
@@ -92,18 +92,36 @@ def _subset_score(episodes: Sequence[Sequence[Verdict]], samples: NDArray[np.flo
         "type_accuracy": sum(_same_type(v) for v in steps) / len(steps),
         "invalid_rate": sum(v.error == "invalid" for v in steps) / len(steps),
     }
-    return _make_score(len(episodes), len(steps), rates, samples)
+    intervals = [
+        percentile_interval(drawn)
+        if len(episodes) >= MIN_BOOTSTRAP_EPISODES
+        else wilson_interval(rates[name] * len(episodes), len(episodes))
+        for name, drawn in zip(RATES_WITH_INTERVAL, samples, strict=True)
+    ]
+    return _make_score(len(episodes), len(steps), rates, intervals)
 
 
 def _mean_score(scores: Sequence[Score], samples: NDArray[np.float64]) -> Score:
     rates = {name: float(np.mean([getattr(s, name) for s in scores])) for name in RATES}
-    return _make_score(sum(s.num_episodes for s in scores), sum(s.num_steps for s in scores), rates, samples)
+    intervals = [
+        percentile_interval(drawn)
+        if all(s.num_episodes >= MIN_BOOTSTRAP_EPISODES for s in scores)
+        else mean_interval(
+            [getattr(s, name) for s in scores],
+            [(getattr(s, f"{name}_low"), getattr(s, f"{name}_high")) for s in scores],
+        )
+        for name, drawn in zip(RATES_WITH_INTERVAL, samples, strict=True)
+    ]
+    return _make_score(
+        sum(s.num_episodes for s in scores), sum(s.num_steps for s in scores), rates, intervals
+    )
 
 
 def _make_score(
-    num_episodes: int, num_steps: int, rates: dict[str, float], samples: NDArray[np.float64]
+    num_episodes: int, num_steps: int, rates: dict[str, float], intervals: Sequence[Interval]
 ) -> Score:
-    (partial_low, partial_high), (step_low, step_high) = map(confidence_interval, samples)
+    """`intervals`: of RATES_WITH_INTERVAL."""
+    (partial_low, partial_high), (step_low, step_high) = intervals
     return Score(
         num_episodes=num_episodes,
         num_steps=num_steps,

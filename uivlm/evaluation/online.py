@@ -5,7 +5,6 @@ check passes AND the agent ended the run itself with the expected finish. Both c
 separately.
 """
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +18,9 @@ from rich.table import Table
 from uivlm.actions.action import Status
 from uivlm.agents.agent import Agent
 from uivlm.devices.device import Device
+from uivlm.evaluation.intervals import wilson_interval
 from uivlm.rollout.loop import RunStatus, run_episode
 from uivlm.rollout.trace_writer import TraceWriter
-
-Z_95 = 1.959964  # standard normal deviate of a two-sided 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +145,3 @@ def online_table(title: str, rows: Mapping[str, OnlineSummary]) -> Table:
             ", ".join(f"{count} {status}" for status, count in row.status_counts.items()),
         )
     return table
-
-
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a success rate (Wilson 1927)."""
-    if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"got {successes} successes in {trials} trials; expected 0 to {max(1, trials)}")
-    rate = successes / trials
-    scale = 1 + Z_95**2 / trials
-    center = (rate + Z_95**2 / (2 * trials)) / scale
-    half_width = Z_95 * math.sqrt(rate * (1 - rate) / trials + Z_95**2 / (4 * trials**2)) / scale
-    return max(0.0, center - half_width), min(1.0, center + half_width)
