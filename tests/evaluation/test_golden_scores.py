@@ -11,6 +11,7 @@ The rules by hand are those of the peers' code, by file and function:
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,12 +96,15 @@ def episodes() -> list[Episode]:
     return [made[0], replace(made[1], steps=(without_box, *rest)), made[2]]
 
 
+ROW = re.compile(
+    r"([a-z]+(?:, as released)?) +([0-9.]+) +([-+][0-9.]+) +([-+][0-9.]+) +(\d+) +(\d+) +(\d+) +(\d+)(.*)"
+)
+
+
 def table_rows(output: str) -> dict[str, list[str]]:
-    """Protocol -> the cells of its row. The table has two blanks or more between cells."""
-    rows = [
-        [cell.strip() for cell in line.strip().split("  ") if cell.strip()] for line in output.split("\n")
-    ]
-    return {cells[0]: cells[1:] for cells in rows if len(cells) > 6 and cells[0] != "protocol"}
+    """Protocol -> the other cells of its row."""
+    rows = [ROW.fullmatch(line.strip()) for line in output.splitlines()]
+    return {row[1]: [cell.strip() for cell in row.groups()[1:]] for row in rows if row}
 
 
 @pytest.fixture(scope="module")

@@ -60,12 +60,13 @@ def protocol_table(results: Sequence[ProtocolScore], num_surplus: int = 0, note:
         title="the same predictions by other rules",
         caption="; episodes: ".join(filter(None, (caption, note))),
         box=SIMPLE_HEAD,
+        padding=0,
         pad_edge=False,
     )
-    headings = ("protocol", "overall", "rules", "mean", "steps", *ANSWER_COUNTS, "other metrics")
-    for heading in headings:
-        is_text = heading in (headings[0], headings[-1])
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading != headings[-1])
+    table.add_column("protocol", min_width=14)
+    for heading in ("overall", "rules", "mean", "steps", *ANSWER_COUNTS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("other metrics", overflow="fold")
     aitw_score = results[0].overall
     for result in results:
         table.add_row(
