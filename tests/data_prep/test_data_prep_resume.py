@@ -24,8 +24,6 @@ from data_prep.work_dir import LAYOUT_VERSION
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared_data import command, content, refused, step
 
-KILLS = 20
-
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -48,8 +46,10 @@ def killed_after(seconds: float, arguments: list[str]) -> None:
     process.wait()
 
 
-@pytest.mark.slow
-def test_killed_twenty_times_it_ends_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "num_kills", [pytest.param(8, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.exhaustive)]
+)
+def test_killed_many_times_it_ends_with_the_same_bytes(source: Path, num_kills: int, tmp_path: Path) -> None:
     start = time.perf_counter()
     subprocess.run(
         command(source, tmp_path / "whole", "--workers", "2"), cwd=ROOT, check=True, capture_output=True
@@ -57,9 +57,9 @@ def test_killed_twenty_times_it_ends_with_the_same_bytes(source: Path, tmp_path:
     usual = time.perf_counter() - start
     moments, out = random.Random(4), tmp_path / "out"
     kills = kept = runs = 0
-    while kills < KILLS or kept < KILLS // 2:
+    while kills < num_kills or kept < num_kills // 2:
         runs += 1
-        assert runs < 10 * KILLS, "no kills come while there is something to lose"
+        assert runs < 10 * num_kills, "no kills come while there is something to lose"
         killed_after(moments.uniform(0.3, 1.1) * usual, command(source, out, "--workers", "2"))
         if out.exists() and not out.with_name("out.part").exists():  # too late: the machine has become faster
             assert content(out) == content(tmp_path / "whole")

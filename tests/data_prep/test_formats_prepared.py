@@ -1,6 +1,6 @@
 """Every format through the command: prepared data in which gold scores 100 % against itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.helpers.prepared_data import Recorded, fully_counted, refused
 from uivlm.episodes.dataset import PreparedData
 from uivlm.episodes.episode import Episode
 from uivlm.evaluation.offline import evaluate
-from uivlm.parallel import make_executor
+from uivlm.parallel import Executor, make_executor
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     write_all(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Executor]:
+    """Two worker processes, for all formats: to start them takes longer than their work."""
+    with make_executor(2) as executor:
+        yield executor
 
 
 def prepared(folder: Path) -> Sequence[Episode]:
@@ -56,15 +63,14 @@ def test_gold_against_itself(name: str, sources: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
-def test_parts_cross_process_borders(name: str, sources: Path, tmp_path: Path) -> None:
+def test_parts_cross_process_borders(name: str, sources: Path, two_workers: Executor, tmp_path: Path) -> None:
     part = MODULES[name].find(str(sources / name))[0]
     spilled = []
-    for workers in (1, 2):
-        work = WorkDir(tmp_path / str(workers))
+    for executor in (Executor(), two_workers):
+        work = WorkDir(tmp_path / str(executor.workers))
         (work.path / "spill").mkdir(parents=True)
         check_settings(work, PrepSettings(name))  # type: ignore[arg-type]
-        with make_executor(workers) as executor:
-            list(executor.map_ordered(spill_part, [SpillJob(i, part, work) for i in range(2)]))
+        list(executor.map_ordered(spill_part, [SpillJob(i, part, work) for i in range(2)]))
         spilled += [
             (read_json(work.done_marker(i)), work.spill_path(i).read_bytes(), screens(work, i))
             for i in range(2)

@@ -163,7 +163,7 @@ def test_a_partial_file_of_version_0_1_is_refused(tmp_path: Path) -> None:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny base as a checkpoint, and episodes of the simulated phone."""
     root = tmp_path_factory.mktemp("offline")
-    prepare(root / "data", [record_demonstration(make_task(seed, "train")) for seed in range(24)])
+    prepare(root / "data", [record_demonstration(make_task(seed, "train")) for seed in range(10)])
     checkpoint.save_base_checkpoint(load("tiny"), root / "ckpt")
     return root
 

@@ -33,11 +33,11 @@ SHARDINGS = {
 }
 IN_MAKE_TEST = {
     ("llama_vit", "none", 2),
-    ("llama_parts", "zero2", 4),
+    ("llama_parts", "zero2", 2),
     ("qwen_vl", "full", 2),
     ("Qwen2VL", "fsdp", 2),
     ("Qwen2_5_VL", "none", 4),
-    ("Qwen3VL", "zero2", 2),
+    ("Qwen3VL", "none", 2),
 }
 RUNS = list(product(RECIPES, SHARDINGS, (2, 4)))
 SIZES = [
