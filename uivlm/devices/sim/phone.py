@@ -1,5 +1,7 @@
 """The simulated phone, a `Device` drawn with Pillow: gestures in, screens out; equal for equal seeds."""
 
+from collections.abc import Callable
+
 from uivlm.actions.action import Point, Swipe, dual_point
 from uivlm.actions.gesture import Gesture, PressKey, Touch, TypeText
 from uivlm.devices.sim.apps.browser import browser
@@ -70,6 +72,11 @@ class SimPhone:
     def launch(self, app: str) -> None:
         """Start an app as its icon does."""
         self.state.open_app(app)
+        self._view = self._screen = None
+
+    def interrupt(self, change: Callable[[PhoneState], None]) -> None:
+        """Change what is shown without a gesture, as a call or a notification does."""
+        change(self.state)
         self._view = self._screen = None
 
     def find_target(self, name: str) -> Box | None:

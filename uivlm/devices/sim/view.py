@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from uivlm.devices.sim.canvas import COLUMNS, Box, Canvas
+from uivlm.devices.sim.canvas import COLUMNS, ROWS, Box, Canvas
 from uivlm.devices.sim.navigation import Callback, PhoneState
 from uivlm.devices.sim.theme import make_theme
+from uivlm.episodes.episode import Element
 
 NAV_BAR_ROW = 15  # content ends above it
 MAX_DRAWN_CHARS = 60  # of typed text
@@ -87,6 +88,15 @@ class AppView:
         ink = self.canvas.theme.faint if faint else None
         self.canvas.text(self.next_row, 0, drawable_text(text), ink=ink)
         self.next_row += 1
+
+    def picture(self, lines: Sequence[str]) -> None:
+        """Draw an image that contains text: its words are pixels, not elements."""
+        top, num_elements = self.next_row, len(self.canvas.elements)
+        self.canvas.panel(top, len(lines), 0.0, 1.0, self.canvas.theme.card, corner_radius=0)
+        for line in lines:
+            self.text(line)
+        image = Element(top / ROWS, 0.0, len(lines) / ROWS, 1.0, "", "IMAGE")
+        self.canvas.elements[num_elements:] = [image]
 
     def field(
         self, name: str, hint: str, *, row: int | None = None, columns: int = COLUMNS, default_text: str = ""

@@ -76,6 +76,8 @@ class World:
     events: dict[str, dict[str, str]]  # day: event: time
     notice: tuple[int, int] | None  # index of the notice that interrupts, number of the app start (from 1)
     open_entries: tuple[NavigationEntry, ...] = ()  # open at the start, above the launcher
+    web_texts: dict[str, tuple[str, ...]] = field(default_factory=dict)  # address: lines in place of headings
+    pictures: dict[str, tuple[str, ...]] = field(default_factory=dict)  # app: lines inside its image
 
 
 def _sample_some(rng: Random, items: tuple[str, ...], minimum: int, maximum: int) -> list[str]:

@@ -30,14 +30,15 @@ def browser(state: PhoneState, view: AppView) -> None:
     view.field("address", view.look.label("address"), default_text=entry.item)
     view.on_enter = enter
     if entry.item in TITLE_BY_ADDRESS:
-        _page(view, entry.item)
+        _page(state, view, entry.item)
     elif entry.item:
         view.text(view.look.label("not found"))
 
 
-def _page(view: AppView, address: str) -> None:
+def _page(state: PhoneState, view: AppView, address: str) -> None:
     view.next_row += 1
     view.text(TITLE_BY_ADDRESS[address])
     turn = crc32(address.encode())
-    for i in range(3):
-        view.text(HEADINGS[(turn + i) % len(HEADINGS)], faint=True)
+    headings = tuple(HEADINGS[(turn + i) % len(HEADINGS)] for i in range(3))
+    for line in state.world.web_texts.get(address, headings):
+        view.text(line, faint=True)
