@@ -5,13 +5,15 @@ from functools import partial
 import pytest
 
 from tests.helpers.web_page import open_test_page
-from uivlm.devices.web.chromium import open_browser
+from uivlm.devices.web.chromium import LOCALHOST_ONLY, open_browser
 from uivlm.devices.web.static_site import serve_folder
+
+HOSTS = (*LOCALHOST_ONLY, "localhost")  # the second one is another host to the guard
 
 
 @pytest.fixture(scope="session")
 def browser():
-    with open_browser() as running:
+    with open_browser(HOSTS) as running:
         yield running
 
 
