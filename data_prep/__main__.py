@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -22,7 +21,7 @@ from data_prep.index import RecordIndex, read_index, reject_messages
 from data_prep.pass1_read import SpillJob, spill_part
 from data_prep.pass2_write import WritePlan, data_fingerprint, plan_files, write_file
 from data_prep.plan import EpisodeLimit, PrepPlan, plan_episodes
-from data_prep.report import make_report, print_report
+from data_prep.report import make_report, nothing_left_message, print_report
 from data_prep.report_html import REPORT_HTML, render_report
 from data_prep.settings import ImageSettings, MissingStepsPolicy, PrepSettings
 from data_prep.source import FormatName, SourcePart, get_reader
@@ -77,6 +76,9 @@ def main(
     max_episodes: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of episodes; complete ones first.")
     ] = None,
+    keep_failed_runs: Annotated[
+        bool, typer.Option("--keep-failed-runs", help="Keep traces that did not reach their goal.")
+    ] = False,
     count_tokens: Annotated[
         list[str] | None, typer.Option(help="Recipe whose tokens the report counts; repeatable.")
     ] = None,
@@ -100,6 +102,7 @@ def main(
             images=ImageSettings(num_bins, image_format, jpeg_quality, max_height),
             missing_steps=missing_steps,
             max_episodes=max_episodes,
+            keep_failed_runs=keep_failed_runs,
             count_tokens=tuple(count_tokens or ()),
         )
         report = prepare(source, out, settings, workers or os.cpu_count() or 1, executor, overwrite)
@@ -176,10 +179,10 @@ def _run_passes(
         raise ValueError(f"no part of {source} can be read: {damaged[0]['error']}")
     index = read_index(work, range(len(part_infos)))
     plan = plan_episodes(index, settings)
+    examples = reject_messages(work, range(len(part_infos)) if plan.num_unusable else (), MAX_EXAMPLES)
     if not plan.episodes:
-        raise ValueError(_nothing_left_message(source, plan))
+        raise ValueError(nothing_left_message(source, plan, examples))
     shards = _write_files(pipeline, plan_files(plan.episodes, index, work))
-    examples = _unusable_examples(work, part_infos, plan)
     report = make_report(plan, index, settings, part_infos, len(parts), examples)
     meta = _meta(plan, index, report, shards, part_infos, settings)
     write_json(work, work.data_dir / META, meta)
@@ -220,18 +223,6 @@ def _write_files(pipeline: _Pipeline, write_plan: WritePlan) -> list[dict[str, A
     return shards
 
 
-def _unusable_examples(work_dir: WorkDir, part_infos: Sequence[dict[str, Any]], plan: PrepPlan) -> list[str]:
-    """The messages about the first unusable steps."""
-    if not plan.num_unusable:
-        return []
-    messages = (
-        message
-        for part_index in range(len(part_infos))
-        for message in reject_messages(work_dir, part_index, MAX_EXAMPLES)
-    )
-    return list(islice(messages, MAX_EXAMPLES))
-
-
 def _meta(
     plan: PrepPlan,
     index: RecordIndex,
@@ -254,12 +245,6 @@ def _meta(
         "shards": shards,
         "sources": part_infos,
     }
-
-
-def _nothing_left_message(source: str, plan: PrepPlan) -> str:
-    dropped = plan.dropped_episodes or plan.dropped_steps
-    counts = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "no records"
-    return f"no episode of {source} is left to write: {counts}"
 
 
 @contextmanager

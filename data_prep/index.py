@@ -91,12 +91,16 @@ def read_index(work_dir: WorkDir, part_indices: Iterable[int]) -> RecordIndex:
     )
 
 
-def reject_messages(work_dir: WorkDir, part_index: int, max_messages: int) -> list[str]:
-    """The first messages about a part's unusable steps, at most `max_messages`."""
-    if not work_dir.spill_path(part_index).exists():
-        return []
-    messages = pc.drop_null(_read_columns(work_dir, part_index, ("reject_message",))["reject_message"])
-    return [str(message) for message in messages.slice(0, max_messages).to_pylist()]
+def reject_messages(work_dir: WorkDir, part_indices: Iterable[int], max_messages: int) -> list[str]:
+    """The first messages about the unusable steps of these parts, at most `max_messages`."""
+    messages: list[str] = []
+    for part_index in part_indices:
+        if len(messages) == max_messages:
+            break
+        if work_dir.spill_path(part_index).exists():
+            column = _read_columns(work_dir, part_index, ("reject_message",))["reject_message"]
+            messages += pc.drop_null(column).slice(0, max_messages - len(messages)).to_pylist()
+    return messages
 
 
 def _read_columns(work_dir: WorkDir, part_index: int, columns: Sequence[str]) -> pa.Table:

@@ -46,6 +46,7 @@ def retain_freed_memory() -> None:
         mallopt(MMAP_THRESHOLD, TRIM_BYTES // 2)
 
 
+FAILED_RUN = "failed run"  # a reason that the report counts
 ROWS_PER_BATCH = 256  # rows of an Arrow batch
 IMAGE_BUFFER_BYTES = 1 << 20  # of screens per write: one write per screen takes a third longer
 SPILL_SCHEMA = pa.schema([
@@ -128,6 +129,8 @@ def _iter_rows(
         key = {"subset": step.subset, "episode_id": step.episode_id, "step_id": step.step_id}
         split = settings.selection.split_of(step.subset, step.episode_id, step.split)
         try:
+            if split in SPLITS and step.failed_run and not settings.keep_failed_runs:
+                raise UnusableStepError(FAILED_RUN, f"{step.failed_run}; --keep-failed-runs keeps its steps")
             row = key if split not in SPLITS else key | _record_row(step.load(), action_text, settings.images)
         except UnusableStepError as error:
             row = key | {"reject_reason": error.reason, "reject_message": str(error)}

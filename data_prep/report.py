@@ -107,6 +107,19 @@ def _swipe_direction_counts(points: NDArray[np.float32]) -> list[int]:
     return [int(n) for n in counts]
 
 
+def nothing_left_message(source: str, plan: PrepPlan, unusable: list[str]) -> str:
+    """Why no episode of `source` is left: the reasons of its steps, of its episodes, and an example."""
+    counts = [
+        f"Dropped {name}: {', '.join(f'{count:,} {reason}' for reason, count in dropped.most_common())}"
+        for name, dropped in (("steps", plan.dropped_steps), ("episodes", plan.dropped_episodes))
+        if dropped
+    ]
+    example = [f"For example, {unusable[0]}"] if unusable else []
+    return ". ".join(
+        [f"no episode of {source} is left to write", *(counts or ["It has no records"]), *example]
+    )
+
+
 def print_report(report: dict[str, Any], console: Console) -> None:
     """The report as one table."""
     table = Table("item", "name", "count", title="Prepared data")

@@ -27,6 +27,7 @@ class PrepSettings:
     images: ImageSettings = ImageSettings()  # frozen
     missing_steps: MissingStepsPolicy = "keep-prefix"  # what becomes of episodes with missing steps
     max_episodes: int | None = None  # complete episodes first
+    keep_failed_runs: bool = False  # traces whose `task_success` is false
     count_tokens: tuple[str, ...] = ()  # recipes whose tokens the report counts
 
 
@@ -46,6 +47,7 @@ def settings_to_json(settings: PrepSettings) -> dict[str, Any]:
         "images": asdict(settings.images),
         "missing_steps": settings.missing_steps,
         "max_episodes": settings.max_episodes,
+        "keep_failed_runs": settings.keep_failed_runs,
         "count_tokens": list(settings.count_tokens),
     }
 

@@ -55,6 +55,7 @@ class StepHandle(NamedTuple):
     step_id: int
     split: Split | None  # the source's own; None if it has none
     load: Callable[[], StepRecord]  # raises UnusableStepError
+    failed_run: str = ""  # of a run that did not reach its goal: a sentence that names it
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from data_prep.split import Split
 from uivlm.episodes.dataset import META
 from uivlm.episodes.rows import FORMAT
 
-LAYOUT_VERSION = 6  # of the spill files, of the digests of rows, and of the output
+LAYOUT_VERSION = 7  # of the spill files, of the digests of rows, and of the output
 
 
 @dataclass(frozen=True, slots=True)

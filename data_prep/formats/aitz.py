@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from data_prep.formats.image_files import find_image
 from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
@@ -19,7 +20,6 @@ from data_prep.formats.validation import (
     check_note,
     check_text,
     failing_load,
-    find_image,
     make_annotations,
     make_record,
     read_json,

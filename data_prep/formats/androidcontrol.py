@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from data_prep.formats.image_files import read_pixels
 from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
@@ -25,7 +26,6 @@ from data_prep.formats.validation import (
     check_text,
     failing_load,
     make_record,
-    read_pixels,
     step_handle,
     unusable_step,
 )

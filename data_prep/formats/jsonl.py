@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_prep.formats.image_files import find_image
 from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
     check_aitw,
     check_note,
     failing_load,
-    find_image,
     id_text,
     make_annotations,
     make_record,

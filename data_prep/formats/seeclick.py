@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_prep.formats.image_files import find_image, image_folders
 from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
@@ -17,8 +18,6 @@ from data_prep.formats.validation import (
     check_list,
     check_text,
     failing_load,
-    find_image,
-    image_folders,
     make_annotations,
     make_record,
     read_json,

@@ -2,8 +2,9 @@
 
 In: one such folder, or a folder of them at any depth. A run that ended as `complete` or `impossible` is a
 demonstration; the steps of any other run are rejected. An episode is named by its content, not by its
-folder. Unlike `uivlm.rollout.trace_reader`, which rejects a damaged trace as a whole, this reader counts
-the damaged steps.
+folder. A run whose `task_success` is false is marked as failed and has its own subset, so that its steps
+stay recognizable if they are kept. Unlike `uivlm.rollout.trace_reader`, which rejects a damaged trace as a
+whole, this reader counts the damaged steps.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_prep.formats.image_files import find_image
 from data_prep.formats.validation import (
     BAD_EPISODE,
     BAD_STEP,
@@ -21,7 +23,6 @@ from data_prep.formats.validation import (
     check_action,
     check_text,
     failing_load,
-    find_image,
     make_record,
     read_json,
     select_keys,
@@ -35,7 +36,7 @@ from uivlm.actions.schema import SchemaError, action_from_json
 from uivlm.episodes.episode import to_annotations
 from uivlm.rollout.trace_schema import FINISHED_STATUSES, RUN_FILE, STEPS_FILE, check_version
 
-SUBSET = "trace"
+SUBSET, FAILED_SUBSET = "trace", "failed_trace"
 BAD_RUN = "unfinished run"
 
 
@@ -56,19 +57,24 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
     """The steps of a part's traces, in order."""
     for trace in part.items:
         rows, episode_id, location = trace["rows"], trace["id"], f"trace {trace['folder']}"
+        run = trace["run"]
+        failed = run.get("task_success") is False and run.get("status") in FINISHED_STATUSES
+        failed_run = f"{location}: task_success: got false" if failed else ""
+        subset = FAILED_SUBSET if failed else SUBSET
         if trace["error"] or not rows:
             failure = failing_load(BAD_EPISODE, location, trace["error"] or "it has no rows")
-            yield step_handle(SUBSET, episode_id, 0, 0, None, failure)
+            yield step_handle(subset, episode_id, 0, 0, None, failure)
             continue
         folder = Path(part.path) / trace["folder"]
         for i, row in enumerate(rows):
             row_location = f"row {i} of {location}"
             if not isinstance(row, dict):
                 failure = failing_load(BAD_STEP, row_location, "it must be a complete JSON object")
-                yield step_handle(SUBSET, episode_id, i, i, None, failure)
+                yield step_handle(subset, episode_id, i, i, None, failure)
                 continue
-            load = partial(_load, row, episode_id, trace["run"], len(rows), folder, row_location)
-            yield step_handle(SUBSET, episode_id, row.get("t"), i, None, load)
+            load = partial(_load, row, episode_id, run, len(rows), folder, row_location)
+            step = step_handle(subset, episode_id, row.get("t"), i, None, load)
+            yield step._replace(failed_run=failed_run)
 
 
 def _read_trace(source: Path, file: Path) -> dict[str, Any]:
@@ -84,7 +90,9 @@ def _read_trace(source: Path, file: Path) -> dict[str, Any]:
         return item | {"error": str(error)}
     if not isinstance(run, dict):
         return item | {"error": f"{RUN_FILE}: expected an object"}
-    run = select_keys(run, ("goal", "status", "started"))
+    if type(run.get("task_success")) not in (bool, type(None)):
+        return item | {"error": f"{RUN_FILE}: task_success: expected true, false or null"}
+    run = select_keys(run, ("goal", "status", "started", "task_success"))
     header = json.dumps([run.get("started"), run.get("goal")]).encode()
     episode_id = hashlib.sha256(header + rows).hexdigest()[:16]
     parsed = [_parse_row(line) for line in rows.split(b"\n") if line.strip()]

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,11 +20,8 @@ from data_prep.split import Split
 from uivlm.actions.action import Action, Swipe, Tap, Type, dual_point
 from uivlm.actions.aitw import DUAL_POINT, KEYS, NO_POINT, STATUSES, TYPE, AitwFields, from_aitw, to_aitw
 from uivlm.episodes.episode import NO_NOTES, Annotations, StepNotes
-from uivlm.episodes.images import open_image
 
 EPISODES_PER_PART = 64  # maximum
-# 8 bits or less: 16 bits turn white
-IMAGE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Reasons that the report counts.
@@ -101,28 +98,28 @@ def step_handle(
 
 def check_nonnegative_int(value: Any, name: str, location: str) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
-        raise unusable_step(BAD_STEP, location, f"{name}: got {_quote(value)}; expected an integer from 0")
+        raise unusable_step(BAD_STEP, location, f"{name}: got {quote(value)}; expected an integer from 0")
     return value
 
 
 def check_text(value: Any, name: str, location: str) -> str:
     if not isinstance(value, str) or not _is_unicode(value):
-        raise unusable_step(BAD_STEP, location, f"{name}: got {_quote(value)}; expected text")
+        raise unusable_step(BAD_STEP, location, f"{name}: got {quote(value)}; expected text")
     return value
 
 
 def check_list(value: Any, name: str, location: str) -> list[Any]:
     if not isinstance(value, list):
-        raise unusable_step(BAD_STEP, location, f"{name}: got {_quote(value)}; expected a list")
+        raise unusable_step(BAD_STEP, location, f"{name}: got {quote(value)}; expected a list")
     return value
 
 
 def check_fraction(value: Any, size: float, name: str, location: str) -> float:
     """A coordinate from 0 to `size`, as a fraction of `size`."""
     if type(value) not in (int, float):
-        raise unusable_step(BAD_STEP, location, f"{name}: got {_quote(value)}; expected a number")
+        raise unusable_step(BAD_STEP, location, f"{name}: got {quote(value)}; expected a number")
     if not 0 <= value <= size:  # also true of a NaN
-        raise unusable_step(OFF_SCREEN, location, f"{name}: got {_quote(value)}; expected 0 to {size:g}")
+        raise unusable_step(OFF_SCREEN, location, f"{name}: got {quote(value)}; expected 0 to {size:g}")
     return float(value / size)
 
 
@@ -144,7 +141,7 @@ def check_aitw(action_type: Any, touch: Any, lift: Any, text: Any, location: str
     number = check_nonnegative_int(action_type, "action type", location)
     if number not in (DUAL_POINT, TYPE, *KEYS, *STATUSES):
         raise unusable_step(
-            UNSUPPORTED_ACTION, location, f"action type: got {_quote(number)}; expected one of AITW's"
+            UNSUPPORTED_ACTION, location, f"action type: got {quote(number)}; expected one of AITW's"
         )
     fields: AitwFields = (number, NO_POINT, NO_POINT, "")
     if number == DUAL_POINT:
@@ -196,57 +193,6 @@ def _check_box(value: Any, size: tuple[int, int], location: str) -> list[float]:
     ]
 
 
-def image_folders(folder: Path) -> list[Path]:
-    """The folders that may hold images: the folder itself and its subfolders."""
-    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
-
-
-def find_image(
-    name: Any, folders: Iterable[Path], location: str, basename_folders: Iterable[Path] = ()
-) -> NDArray[np.uint8]:
-    """The pixels of the image file `name`, a relative path with "/", in the first folder that has it.
-
-    In `basename_folders` the last part of the name is searched.
-    """
-    path = PurePosixPath(check_text(name, "image name", location).replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise unusable_step(OUTSIDE_SOURCE, location, f"the image {_quote(name)} is outside the source")
-    candidates = [(folder, name) for folder in folders]
-    candidates += [(folder, path.name) for folder in basename_folders]
-    for folder, relative in candidates:
-        file = _file_in(folder, relative, location)
-        if file is not None:
-            return read_pixels(file, location)
-    raise unusable_step(MISSING_IMAGE, location, f"there is no image {_quote(name)}")
-
-
-def _file_in(folder: Path, name: str, location: str) -> Path | None:
-    try:
-        path = (folder / name).resolve()
-        if not path.is_file():
-            return None
-        inside = path.is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # a name too long or with a NUL, a cycle of links
-        return None
-    if not inside:
-        raise unusable_step(
-            OUTSIDE_SOURCE, location, f"the image {_quote(name)} is a link to a file outside the source"
-        )
-    return path
-
-
-def read_pixels(source: Path | bytes, location: str) -> NDArray[np.uint8]:
-    """An image file, or its bytes, as RGB pixels, uint8 [H, W, 3]."""
-    try:
-        with open_image(source) as image:
-            if image.mode not in IMAGE_MODES:
-                raise ValueError(f"mode {image.mode} is not of a screenshot")
-            return np.array(image.convert("RGB"), np.uint8)
-    except Exception as error:  # Pillow raises a dozen types for damaged files
-        detail = f"the image cannot be decoded ({type(error).__name__}: {error})"
-        raise unusable_step(BAD_IMAGE, location, detail) from None
-
-
 def make_record(
     episode_id: Any, step_id: Any, length: int, goal: Any, recorded: RecordedAction,
     pixels: NDArray[np.uint8], annotations: Annotations, location: str, notes: StepNotes = NO_NOTES,
@@ -254,7 +200,7 @@ def make_record(
     """The record of a step. Fields that the format does not have are 0 or empty."""
     valid_id = id_text(episode_id)
     if not valid_id:
-        detail = f"got {_quote(episode_id)}; expected text or an integer"
+        detail = f"got {quote(episode_id)}; expected text or an integer"
         raise unusable_step(BAD_STEP, location, f"episode id: {detail}")
     action, aitw = recorded
     return StepRecord(
@@ -278,7 +224,7 @@ def check_note(value: Any, name: str, location: str) -> str | None:
     return None if value is None else check_text(value, name, location).strip() or None
 
 
-def _quote(value: Any) -> str:
+def quote(value: Any) -> str:
     """A foreign value for an error message, truncated."""
     match value:
         case str():

@@ -124,7 +124,7 @@ def test_missing_or_empty_sources(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     assert "no folder or file" in refused(tmp_path, str(tmp_path / "none"), out)
     assert "has no shard" in refused(tmp_path, str(tmp_path / "empty"), out)
-    assert "no records" in refused(tmp_path, str(tmp_path / "nothing-00000-of-00001"), out)
+    assert "has no records" in refused(tmp_path, str(tmp_path / "nothing-00000-of-00001"), out)
     assert "no split file" in refused(tmp_path, str(FIXTURE), out, "--split", str(tmp_path / "none.json"))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.formats import jsonl, seeclick, validation
+from data_prep.formats import jsonl, seeclick
+from data_prep.formats.image_files import find_image
 from data_prep.source import UnusableStepError
 from tests.helpers.foreign_formats import (
     HEIGHT,
@@ -147,7 +148,7 @@ def test_pictures_of_every_mode_and_damage(tmp_path: Path) -> None:
     for mode in ("RGB", "RGBA", "P", "L", "LA", "1", "CMYK"):
         name = "a.jpg" if mode == "CMYK" else "a.png"
         save(tmp_path / name, SCREEN, mode)
-        screen = validation.find_image(name, [tmp_path], "here")
+        screen = find_image(name, [tmp_path], "here")
         assert screen.shape == (HEIGHT, WIDTH, 3)
         assert screen.dtype == np.uint8
         assert screen.flags.owndata
@@ -168,10 +169,10 @@ def test_pictures_of_every_mode_and_damage(tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
     for name in [*bad, "16"]:
         with pytest.raises(UnusableStepError) as error:
-            validation.find_image(f"{name}.png", [tmp_path], "here")
+            find_image(f"{name}.png", [tmp_path], "here")
         assert error.value.reason == "image damaged", name
     with pytest.raises(UnusableStepError, match="there is no image"):
-        validation.find_image("folder.png", [tmp_path], "here")
+        find_image("folder.png", [tmp_path], "here")
 
 
 def test_links_do_not_lead_out(tmp_path: Path) -> None:
