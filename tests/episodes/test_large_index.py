@@ -23,11 +23,11 @@ NUM_WINDOWS = 1_690_000
 SECONDS = 2.0  # at most, for a process
 
 
-def refs(folder: Path, shard: dict[str, Any]) -> Iterator[EpisodeRef]:
-    split = shard["file"].partition("-")[0]
+def refs(path: Path, num_steps: int) -> Iterator[EpisodeRef]:
+    split = path.name.partition("-")[0]
     for i in range(EPISODES_PER_SHARD):
-        name = f"{shard['file']}{i:019d}"
-        yield EpisodeRef(shard["file"], i * STEPS_PER_EPISODE, STEPS_PER_EPISODE, name, "general", split)
+        name = f"{path.name}{i:019d}"
+        yield EpisodeRef(path.name, i * STEPS_PER_EPISODE, STEPS_PER_EPISODE, name, "general", split)
 
 
 def all_windows(*_: Any) -> WindowIndex:
@@ -55,7 +55,7 @@ def test_a_process_opens_the_indexes_in_two_seconds(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(dataset, "_episode_refs", refs)
+        patched.setattr(dataset, "find_episodes", refs)
         patched.setattr(window_index, "index_windows", all_windows)
         open_all(folder)
     started = time.perf_counter()

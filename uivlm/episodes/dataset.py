@@ -7,15 +7,12 @@ an episode are adjacent in one shard, in order.
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, overload
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, with_config
 
@@ -26,20 +23,16 @@ from uivlm.episodes.rows import (
     DECODED_COLUMNS,
     ELEMENT_COLUMNS,
     FORMAT,
-    NOTE_COLUMNS,
     READABLE_VERSIONS,
-    ROW_GROUP_SIZE,
-    SCHEMA,
     VERSION,
     DamagedScreenError,
     from_row,
 )
+from uivlm.episodes.shard import find_episodes, has_text, read_rows
 from uivlm.episodes.subsample import subsample
 
 META = "meta.json"
 PREPARE = "prepare the data with `python -m data_prep SOURCE OUT`"  # the remedy in errors
-_INDEX_COLUMNS = ["split", "subset", "episode_id", "t"]  # enough to find every episode
-_REQUIRED_COLUMNS = sorted({*_INDEX_COLUMNS, "goal", *DECODED_COLUMNS} - set(NOTE_COLUMNS))
 _Count = Annotated[int, Field(ge=0)]
 _OPEN = STRICT | {"extra": "ignore"}  # meta.json has more fields, which are for people
 
@@ -111,10 +104,10 @@ class PreparedEpisodes(Sequence[Episode]):
         """Raises DamagedScreenError, which names the file and the episode."""
         path = self.folder / ref.shard
         omitted = () if with_elements else ELEMENT_COLUMNS
-        columns = [name for name in DECODED_COLUMNS if name not in ("image", *omitted)]
-        rows = _read_rows(path, ref.row, ref.num_rows, columns)
-        shown = rows[start:end]
-        for row, image in zip(shown, _read_rows(path, ref.row + start, len(shown), ["image"]), strict=True):
+        columns = ["goal", *(name for name in DECODED_COLUMNS if name not in ("image", *omitted))]
+        rows = read_rows(self.folder, ref, 0, ref.num_rows, columns)
+        images = read_rows(self.folder, ref, start, min(end, ref.num_rows), ["image"])
+        for row, image in zip(rows[start:end], images, strict=True):
             row["image"] = image["image"]
         try:
             return Episode(ref.id, rows[0]["goal"], ref.subset, tuple(map(from_row, rows)))
@@ -134,7 +127,7 @@ class PreparedEpisodes(Sequence[Episode]):
     def encoded_screens(self, index: int) -> list[bytes]:
         """The screens of an episode as stored, JPEG or PNG."""
         ref = self.refs[index]
-        rows = _read_rows(self.folder / ref.shard, ref.row, ref.num_rows, ["image"])
+        rows = read_rows(self.folder, ref, 0, ref.num_rows, ["image"])
         return [row["image"]["bytes"] for row in rows]
 
 
@@ -153,7 +146,7 @@ class PreparedData:
         meta = read_meta(root)
         shards = [(str(shard["file"]), shard["steps"], _shard_size(root, shard)) for shard in meta["shards"]]
         depends_on = {"data": meta.get("fingerprint"), "shards": shards}
-        refs = (ref for shard in meta["shards"] for ref in _episode_refs(root, shard))
+        refs = (ref for file, steps, _ in shards for ref in find_episodes(root / file, steps))
         return PreparedData(root, meta, open_index(root, depends_on, refs))
 
     def episodes(
@@ -171,13 +164,7 @@ class PreparedData:
 
     def has_notes(self, column: str) -> bool:
         """Does any step have text in a column of `StepNotes`?"""
-        for path in (self.folder / str(shard["file"]) for shard in self.meta["shards"]):
-            with _open_file(path) as file:
-                if column in file.schema_arrow.names:
-                    values = file.read([column])[column]
-                    if values.null_count < len(values):
-                        return True
-        return False
+        return any(has_text(self.folder / str(shard["file"]), column) for shard in self.meta["shards"])
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -223,65 +210,3 @@ def _shard_size(folder: Path, shard: dict[str, Any]) -> int:
     if not path.is_file():
         raise ValueError(f"{path} is named in {META} but missing: prepare the data again")
     return path.stat().st_size  # bytes
-
-
-def _episode_refs(folder: Path, shard: dict[str, Any]) -> list[EpisodeRef]:
-    path = folder / str(shard["file"])
-    with _open_file(path) as file:
-        table = _read(path, lambda: file.read(_INDEX_COLUMNS))
-    if any(column.null_count for column in table.columns):
-        raise ValueError(f"{path} is damaged (a column has nulls): prepare the data again")
-    t = table["t"].to_numpy()
-    if len(t) != shard["steps"]:
-        raise ValueError(
-            f"{path}: got {len(t)} steps; expected {shard['steps']}, as in {META}. Prepare the data again"
-        )
-    starts = np.flatnonzero(t == 0).tolist()
-    if len(t) and (t[0] != 0 or np.any((t[1:] != 0) & (t[1:] != t[:-1] + 1))):
-        raise ValueError(f"{path} is damaged (its steps are not in order): prepare the data again")
-    ends = [*starts[1:], len(t)][: len(starts)]
-    ids, subsets, splits = (table[name].to_pylist() for name in ("episode_id", "subset", "split"))
-    return [
-        EpisodeRef(path.name, start, end - start, ids[start], subsets[start], splits[start])
-        for start, end in zip(starts, ends, strict=True)
-    ]
-
-
-def _read_rows(path: Path, first_row: int, num_rows: int, columns: list[str]) -> list[dict[str, Any]]:
-    if not num_rows:
-        return []
-    file = _open_cached(path, os.getpid(), path.stat().st_mtime_ns)
-    groups = range(first_row // ROW_GROUP_SIZE, (first_row + num_rows - 1) // ROW_GROUP_SIZE + 1)
-    names = [*columns, "goal"]
-    table = _read(path, lambda: file.read_row_groups(groups, columns=names, use_threads=False))
-    table = table.slice(first_row - groups[0] * ROW_GROUP_SIZE, num_rows)
-    for name in names:  # a null image is a damaged screen; notes may be null
-        if name != "image" and name not in NOTE_COLUMNS and table[name].null_count:
-            raise ValueError(f"{path} is damaged (a null in {name}): prepare the data again")
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
-
-
-@lru_cache(maxsize=16)
-def _open_cached(path: Path, pid: int, mtime_ns: int) -> pq.ParquetFile:
-    """An open shard of this process: a forked child opens its own, and a replaced file is opened again."""
-    return _open_file(path)
-
-
-def _open_file(path: Path) -> pq.ParquetFile:
-    """Open without Arrow's read-ahead threads: with many small row groups they make reading slower."""
-    file: pq.ParquetFile = _read(path, lambda: pq.ParquetFile(path, pre_buffer=False))
-    for name in _REQUIRED_COLUMNS:
-        at = file.schema_arrow.get_field_index(name)
-        found, expected = "none" if at < 0 else file.schema_arrow.types[at], SCHEMA.field(name).type
-        if found != expected:
-            raise ValueError(f"{path}: {name}: got {found}; expected {expected}. Prepare the data again")
-    return file
-
-
-def _read(path: Path, read: Callable[[], Any]) -> Any:
-    """What `read` returns. ValueError if Arrow finds the file damaged."""
-    try:
-        return read()
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged ({error}): prepare the data again") from None
