@@ -1,6 +1,6 @@
 """The index of all records: the columns of the spill files that decide what is written, as arrays.
 
-In: the work folder and the indices of its parts. Out: a `RecordIndex` of 84 bytes per record, plus each
+In: the work folder and the indices of its parts. Out: a `RecordIndex` of 88 bytes per record, plus each
 id, goal and reason once: about half a gigabyte for the 5.7 million records of AITW.
 """
 
@@ -18,7 +18,7 @@ from data_prep.work_dir import WorkDir
 
 COLUMNS = (
     "subset", "episode_id", "step_id", "episode_length", "goal", "height", "width", "touch_y", "touch_x",
-    "lift_y", "lift_x", "source_split", "action_name", "digest", "reject_reason",
+    "lift_y", "lift_x", "source_split", "action_name", "dropped_boxes", "digest", "reject_reason",
 )  # fmt: skip
 
 
@@ -48,6 +48,7 @@ class RecordIndex:
     reject_reason: DictionaryColumn  # why the step is unusable
     screen_size: NDArray[np.int32]  # [N, 2] height, width in pixels
     points: NDArray[np.float32]  # [N, 4] touch y, x, lift y, x
+    dropped_boxes: NDArray[np.int32]  # number of boxes that were left out
     digest: NDArray[np.void]  # 16 bytes each
 
     def __len__(self) -> int:
@@ -87,6 +88,7 @@ def read_index(work_dir: WorkDir, part_indices: Iterable[int]) -> RecordIndex:
         reject_reason=_dictionary_column(table["reject_reason"]),
         screen_size=np.stack(sizes, 1),
         points=np.stack(points, 1),
+        dropped_boxes=_numeric_column(table, "dropped_boxes", 0),
         digest=np.frombuffer(digests.buffers()[1], "V16", len(table), 16 * digests.offset),
     )
 

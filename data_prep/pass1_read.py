@@ -22,6 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 from PIL import Image
 
+from data_prep.boxes import clip_boxes
 from data_prep.settings import ImageSettings, PrepSettings
 from data_prep.source import SourcePart, StepRecord, UnusableStepError, get_reader
 from data_prep.split import SPLITS, ExclusionReason, Split
@@ -55,6 +56,7 @@ SPILL_SCHEMA = pa.schema([
     ("image_size", pa.int32()),  # bytes
     ("source_split", pa.string()),  # the source's own split
     ("action_name", pa.string()),  # tap, swipe, type, press back, ...; `action_type` is AITW's number
+    ("dropped_boxes", pa.int32()),  # number of boxes that were left out; null: none
     ("digest", pa.binary(16)),  # of the whole row
     ("reject_reason", pa.string()),  # why the step is unusable; null if it is usable
     ("reject_message", pa.string()),  # one sentence with the details
@@ -145,6 +147,7 @@ def _record_row(record: StepRecord, action_text: ActionText, images: ImageSettin
             "action without text", f"step {record.step_id} of {record.episode_id}: {error}"
         ) from None
     pixels = _limit_height(record.pixels, images.max_height)
+    annotations, dropped_boxes = clip_boxes(record.annotations)
     return {
         "episode_length": record.episode_length,
         "goal": record.goal,
@@ -156,11 +159,12 @@ def _record_row(record: StepRecord, action_text: ActionText, images: ImageSettin
             record.aitw,
             text,
             pixels,
-            record.annotations,
+            annotations,
             images.image_format,
             images.jpeg_quality,
             record.notes,
         ),
+        **({"dropped_boxes": dropped_boxes} if dropped_boxes else {}),
     }
 
 

@@ -34,6 +34,7 @@ def make_report(
     lengths = sorted(map(len, episodes))
     written = {episode.id for episode in episodes}
     not_written = [i for i in selection.rule.labels or {} if i not in written]
+    dropped_boxes = int(index.dropped_boxes[records].sum())
     damaged = [{"name": part["name"], "error": part["error"]} for part in part_infos if "error" in part]
     return {
         "shards": {
@@ -56,7 +57,7 @@ def make_report(
         "dropped_steps": dict(plan.dropped_steps),
         "dropped_episodes": dict(plan.dropped_episodes),
         "unusable_examples": unusable,
-        "notes": dict(plan.notes),
+        "notes": {**plan.notes, **({"boxes left out": dropped_boxes} if dropped_boxes else {})},
         "episode_length": {
             "shortest": lengths[0], "median": lengths[len(lengths) // 2], "longest": lengths[-1],
         },

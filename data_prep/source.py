@@ -30,7 +30,7 @@ class StepRecord:
     device_type: str
     activity: str
     pixels: NDArray[np.uint8]  # [H, W, 3] RGB
-    annotations: Annotations
+    annotations: Annotations  # as recorded: `clip_boxes` decides which are kept
     action: Action
     aitw: AitwFields  # the same action in AITW's encoding, with the floats exactly as recorded
     notes: StepNotes = NO_NOTES

@@ -8,7 +8,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -169,7 +171,10 @@ def check_action(action: Action, location: str) -> RecordedAction:
 def make_annotations(
     boxes: Any, texts: Any, ui_types: Any, location: str, size: tuple[int, int] = (1, 1)
 ) -> Annotations:
-    """Boxes (y, x, height, width) on a screen of `size` (height, width). Default text "", UI type TEXT."""
+    """Boxes (y, x, height, width) on a screen of `size` (height, width). Default text "", UI type TEXT.
+
+    A box that is none becomes NaN, which `clip_boxes` leaves out: a box is no reason to lose a step.
+    """
     boxes = check_list([] if boxes is None else boxes, "boxes", location)
     texts = check_list([""] * len(boxes) if texts is None else texts, "box texts", location)
     ui_types = check_list(["TEXT"] * len(boxes) if ui_types is None else ui_types, "box UI types", location)
@@ -177,20 +182,28 @@ def make_annotations(
         raise unusable_step(
             BAD_STEP, location, f"{len(boxes)} boxes have {len(texts)} texts and {len(ui_types)} UI types"
         )
+    labels = [
+        isinstance(text, str) and isinstance(ui_type, str) and _is_unicode(text + ui_type)
+        for text, ui_type in zip(texts, ui_types, strict=True)
+    ]
     return Annotations(
-        [coordinate for box in boxes for coordinate in _check_box(box, size, location)],
-        [check_text(text, "box text", location) for text in texts],
-        [check_text(ui_type, "box UI type", location) for ui_type in ui_types],
+        [
+            side
+            for box, valid in zip(boxes, labels, strict=True)
+            for side in _box(box if valid else None, size)
+        ],
+        [text if valid else "" for text, valid in zip(texts, labels, strict=True)],
+        [ui_type if valid else "" for ui_type, valid in zip(ui_types, labels, strict=True)],
     )
 
 
-def _check_box(value: Any, size: tuple[int, int], location: str) -> list[float]:
-    values = check_list(value, "box", location)
-    if len(values) != 4:
-        raise unusable_step(BAD_STEP, location, f"box: got {len(values)} values; expected 4")
-    return [
-        check_fraction(number, side, "box", location) for number, side in zip(values, size * 2, strict=True)
-    ]
+def _box(value: Any, size: tuple[int, int]) -> list[float]:
+    """A box as fractions of `size`; NaNs for a value that is not a box."""
+    match value:
+        case [_, _, _, _] if all(type(side) in (int, float) for side in value):
+            with suppress(OverflowError):
+                return [float(side / length) for side, length in zip(value, size * 2, strict=True)]
+    return [nan] * 4
 
 
 def make_record(

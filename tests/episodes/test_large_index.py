@@ -40,7 +40,13 @@ def folder(tmp_path: Path) -> Path:
     for name in names:
         (tmp_path / name).touch()
     shards = [{"file": name, "steps": EPISODES_PER_SHARD * STEPS_PER_EPISODE} for name in names]
-    meta = {"format": "uivlm prepared data", "version": 3, "fingerprint": "f", "shards": shards}
+    meta = {
+        "format": "uivlm prepared data",
+        "version": 3,
+        "num_bins": 100,
+        "fingerprint": "f",
+        "shards": shards,
+    }
     (tmp_path / "meta.json").write_text(json.dumps(meta | {"splits": {"train": 1, "test": 1}, "subsets": {}}))
     return tmp_path
 
