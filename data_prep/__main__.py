@@ -180,6 +180,7 @@ def _run_passes(
     index = read_index(work, range(len(part_infos)))
     plan = plan_episodes(index, settings)
     examples = reject_messages(work, range(len(part_infos)) if plan.num_unusable else (), MAX_EXAMPLES)
+    examples = [*plan.examples, *examples][:MAX_EXAMPLES]
     if not plan.episodes:
         raise ValueError(nothing_left_message(source, plan, examples))
     shards = _write_files(pipeline, plan_files(plan.episodes, index, work))

@@ -1,6 +1,6 @@
 """The index of all records: the columns of the spill files that decide what is written, as arrays.
 
-In: the work folder and the indices of its parts. Out: a `RecordIndex` of 88 bytes per record, plus each
+In: the work folder and the indices of its parts. Out: a `RecordIndex` of 92 bytes per record, plus each
 id, goal and reason once: about half a gigabyte for the 5.7 million records of AITW.
 """
 
@@ -18,7 +18,8 @@ from data_prep.work_dir import WorkDir
 
 COLUMNS = (
     "subset", "episode_id", "step_id", "episode_length", "goal", "height", "width", "touch_y", "touch_x",
-    "lift_y", "lift_x", "source_split", "action_name", "dropped_boxes", "digest", "reject_reason",
+    "lift_y", "lift_x", "source_split", "recording", "action_name", "dropped_boxes", "digest",
+    "reject_reason",
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ class RecordIndex:
     stated_length: NDArray[np.int64]  # as recorded
     goal: DictionaryColumn
     source_split: DictionaryColumn  # the source's own split
+    recording: DictionaryColumn  # the object of the source that is the episode
     action_type: DictionaryColumn  # tap, swipe, type, press back, ...
     reject_reason: DictionaryColumn  # why the step is unusable
     screen_size: NDArray[np.int32]  # [N, 2] height, width in pixels
@@ -84,6 +86,7 @@ def read_index(work_dir: WorkDir, part_indices: Iterable[int]) -> RecordIndex:
         stated_length=_numeric_column(table, "episode_length", 0),
         goal=_dictionary_column(table["goal"]),
         source_split=_dictionary_column(table["source_split"]),
+        recording=_dictionary_column(table["recording"]),
         action_type=_dictionary_column(table["action_name"]),
         reject_reason=_dictionary_column(table["reject_reason"]),
         screen_size=np.stack(sizes, 1),

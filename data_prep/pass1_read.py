@@ -55,6 +55,7 @@ SPILL_SCHEMA = pa.schema([
     ("image_offset", pa.int64()),  # bytes, in the screens file of the part and split; null without a screen
     ("image_size", pa.int32()),  # bytes
     ("source_split", pa.string()),  # the source's own split
+    ("recording", pa.string()),  # the object of the source that is the episode; null if there is none
     ("action_name", pa.string()),  # tap, swipe, type, press back, ...; `action_type` is AITW's number
     ("dropped_boxes", pa.int32()),  # number of boxes that were left out; null: none
     ("digest", pa.binary(16)),  # of the whole row
@@ -136,7 +137,8 @@ def _iter_rows(
             row = key if split not in SPLITS else key | _record_row(step.load(), action_text, settings.images)
         except UnusableStepError as error:
             row = key | {"reject_reason": error.reason, "reject_message": str(error)}
-        yield split, {**row, "source_split": step.split, "digest": _digest(row)}
+        origin = {"source_split": step.split, "recording": step.recording or None}
+        yield split, {**row, **origin, "digest": _digest(row)}
 
 
 def _record_row(record: StepRecord, action_text: ActionText, images: ImageSettings) -> dict[str, Any]:

@@ -8,14 +8,14 @@ missing steps.
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.index import RecordIndex
 from data_prep.settings import MissingStepsPolicy, PrepSettings
-from data_prep.split import SPLITS, EpisodeSelection, Split
+from data_prep.split import MAX_EXAMPLES, SPLITS, EpisodeSelection, Split
 
 RecordIndices = NDArray[np.int64]  # positions in the index
 
@@ -50,6 +50,7 @@ class PrepPlan:
     dropped_steps: Counter[str]
     dropped_episodes: Counter[str]
     notes: Counter[str]
+    examples: list[str]  # sentences about dropped episodes, at most MAX_EXAMPLES
 
 
 class EpisodeLimit:
@@ -89,7 +90,7 @@ class _CleanedEpisode(NamedTuple):
 def plan_episodes(index: RecordIndex, settings: PrepSettings) -> PrepPlan:
     """Group, order and clean. With `max_episodes`, complete episodes come before those with missing steps."""
     plan = PrepPlan(
-        [], len(index), int((index.reject_reason.codes >= 0).sum()), Counter(), Counter(), Counter()
+        [], len(index), int((index.reject_reason.codes >= 0).sum()), Counter(), Counter(), Counter(), []
     )
     cleaned: list[_CleanedEpisode] = []
     for position, (subset, episode_id, episode_records) in enumerate(index.episodes()):
@@ -102,6 +103,11 @@ def plan_episodes(index: RecordIndex, settings: PrepSettings) -> PrepPlan:
         split = _split_of(index, subset, episode_id, usable, settings.selection)
         if split not in SPLITS:
             _drop_episode(plan, split, len(usable))
+            continue
+        if conflict := _conflict(index, usable):
+            _drop_episode(plan, "two recordings of one id", len(usable))
+            if len(plan.examples) < MAX_EXAMPLES:
+                plan.examples.append(f"two recordings of the id {episode_id!a} in {subset}: {conflict}")
             continue
         records, is_complete = _without_gaps(
             index, _without_duplicates(index, usable, plan), settings.missing_steps, plan
@@ -151,6 +157,30 @@ def _split_of(
     return selection.split_of(subset, episode_id, _source_split(index, records))
 
 
+def _conflict(index: RecordIndex, episode_records: RecordIndices) -> str:
+    """Why the records cannot be of one recording: the facts that contradict; "" if they can.
+
+    A copy of a whole recording is no contradiction: its steps are exact duplicates.
+    """
+    first = int(episode_records[0])
+    others = episode_records[_differs(index.recording.codes, episode_records)]
+    if len(others):
+        copied = set(index.digest[np.setdiff1d(episode_records, others)].tolist())
+        if not copied.issuperset(index.digest[others].tolist()):
+            return f"{index.recording.value_at(first)} and {index.recording.value_at(int(others[0]))}"
+    for other in episode_records[_differs(index.goal.codes, episode_records)][:1].tolist():
+        return f"the goals {index.goal.value_at(first)!a:.60} and {index.goal.value_at(other)!a:.60}"
+    for other in episode_records[_differs(index.stated_length, episode_records)][:1].tolist():
+        return f"{index.stated_length[first]} and {index.stated_length[other]} steps"
+    return ""
+
+
+def _differs(column: NDArray[Any], records: RecordIndices) -> NDArray[np.bool_]:
+    """Which of the records have another value in this column than the first."""
+    values = column[records]
+    return np.asarray(values != values[0])
+
+
 def _without_duplicates(index: RecordIndex, episode_records: RecordIndices, plan: PrepPlan) -> RecordIndices:
     """One record per step number, in order; the first of duplicates is kept."""
     first: dict[int, int] = {}
@@ -161,10 +191,7 @@ def _without_duplicates(index: RecordIndex, episode_records: RecordIndices, plan
         if original != record:
             same = bool(index.digest[original] == index.digest[record])
             plan.dropped_steps["exact duplicate" if same else "conflicting duplicate"] += 1
-    records = np.asarray([first[step_id] for step_id in sorted(first)], np.int64)
-    if len(set(index.goal.codes[records].tolist())) > 1:
-        plan.notes["episodes with several goals"] += 1
-    return records
+    return np.asarray([first[step_id] for step_id in sorted(first)], np.int64)
 
 
 def _without_gaps(

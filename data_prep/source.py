@@ -55,6 +55,7 @@ class StepHandle(NamedTuple):
     step_id: int
     split: Split | None  # the source's own; None if it has none
     load: Callable[[], StepRecord]  # raises UnusableStepError
+    recording: str = ""  # the object of the source that is the episode: its location; "" if there is none
     failed_run: str = ""  # of a run that did not reach its goal: a sentence that names it
 
 

@@ -69,16 +69,16 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
         split = LABELS.get(episode["label"])
         if not isinstance(steps, list) or not steps:
             detail = episode["error"] or "it must be a list of steps"
-            yield step_handle(subset, "", 0, 0, split, failing_load(BAD_EPISODE, file, detail))
+            yield step_handle(subset, "", 0, 0, split, failing_load(BAD_EPISODE, file, detail), file)
             continue
         for i, step in enumerate(steps):
             location = f"step {i} of {file}"
             if not isinstance(step, dict):
                 failure = failing_load(BAD_STEP, location, "it must be an object")
-                yield step_handle(subset, "", i, i, split, failure)
+                yield step_handle(subset, "", i, i, split, failure, file)
                 continue
             load = partial(_load, step, Path(part.path), PurePosixPath(file), location)
-            yield step_handle(subset, step.get("episode_id"), step.get("step_id"), i, split, load)
+            yield step_handle(subset, step.get("episode_id"), step.get("step_id"), i, split, load, file)
 
 
 def _read_episode(folder: Path, file: Path) -> dict[str, Any]:

@@ -102,12 +102,12 @@ def _steps(data: bytes, splits: Mapping[str, Split], location: str) -> Iterator[
             raise ValueError(f"{len(instructions)} step instructions for {len(actions)} actions")
     except ValueError as error:
         failure, split = failing_load(BAD_EPISODE, location, str(error)), splits.get(str(episode_id))
-        yield step_handle(SUBSET, episode_id, 0, 0, split, failure)
+        yield step_handle(SUBSET, episode_id, 0, 0, split, failure, location)
         return
     split, ids = splits.get(str(episode_id)), (episode_id, goal, len(screens))
     for i, (action, note) in enumerate(zip([*actions, None], [*instructions, None], strict=True)):
         load = partial(_load, *ids, i, screens[i], sizes[i], action, note, f"step {i} of {location}")
-        yield step_handle(SUBSET, episode_id, i, i, split, load)
+        yield step_handle(SUBSET, episode_id, i, i, split, load, location)
 
 
 def _values(features: dict[str, Values], key: str, value_type: type) -> list[Any]:

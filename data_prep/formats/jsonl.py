@@ -77,7 +77,7 @@ def _steps(episode: Any, error: str, location: str, folder: Path) -> Iterator[St
     problem = error or _episode_error(episode)
     if problem:
         episode_id = "" if not isinstance(episode, dict) else id_text(episode.get("episode_id"))
-        yield step_handle("", episode_id, 0, 0, None, failing_load(BAD_EPISODE, location, problem))
+        yield step_handle("", episode_id, 0, 0, None, failing_load(BAD_EPISODE, location, problem), location)
         return
     subset, episode_id, steps = episode["subset"], id_text(episode["episode_id"]), episode["steps"]
     split = LABELS.get(episode.get("split") or "")
@@ -85,10 +85,10 @@ def _steps(episode: Any, error: str, location: str, folder: Path) -> Iterator[St
         step_location = f"step {i} in {location}"
         if not isinstance(step, dict):
             failure = failing_load(BAD_STEP, step_location, "it must be an object")
-            yield step_handle(subset, episode_id, i, i, split, failure)
+            yield step_handle(subset, episode_id, i, i, split, failure, location)
             continue
         load = partial(_load, step, episode_id, episode.get("goal"), len(steps), folder, step_location)
-        yield step_handle(subset, episode_id, step.get("step_id"), i, split, load)
+        yield step_handle(subset, episode_id, step.get("step_id"), i, split, load, location)
 
 
 def _episode_error(episode: Any) -> str:

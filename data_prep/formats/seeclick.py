@@ -56,16 +56,16 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
         subset, split = episode["subset"], LABELS.get(episode["label"])
         if not isinstance(steps, list) or not steps:
             failure = failing_load(BAD_EPISODE, location, "it must be a list of steps")
-            yield step_handle(subset, "", 0, 0, split, failure)
+            yield step_handle(subset, "", 0, 0, split, failure, location)
             continue
         for i, step in enumerate(steps):
             step_location = f"step {i} of {location}"
             if not isinstance(step, dict):
                 failure = failing_load(BAD_STEP, step_location, "it must be an object")
-                yield step_handle(subset, "", i, i, split, failure)
+                yield step_handle(subset, "", i, i, split, failure, location)
                 continue
             load = partial(_load, step, len(steps), folders, step_location)
-            yield step_handle(subset, step.get("ep_id"), step.get("step"), i, split, load)
+            yield step_handle(subset, step.get("ep_id"), step.get("step"), i, split, load, location)
 
 
 def annotation_files(source: str, name: str, dataset: str) -> tuple[Path, list[tuple[Path, str]]]:

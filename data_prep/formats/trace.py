@@ -63,17 +63,17 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
         subset = FAILED_SUBSET if failed else SUBSET
         if trace["error"] or not rows:
             failure = failing_load(BAD_EPISODE, location, trace["error"] or "it has no rows")
-            yield step_handle(subset, episode_id, 0, 0, None, failure)
+            yield step_handle(subset, episode_id, 0, 0, None, failure, location)
             continue
         folder = Path(part.path) / trace["folder"]
         for i, row in enumerate(rows):
             row_location = f"row {i} of {location}"
             if not isinstance(row, dict):
                 failure = failing_load(BAD_STEP, row_location, "it must be a complete JSON object")
-                yield step_handle(subset, episode_id, i, i, None, failure)
+                yield step_handle(subset, episode_id, i, i, None, failure, location)
                 continue
             load = partial(_load, row, episode_id, run, len(rows), folder, row_location)
-            step = step_handle(subset, episode_id, row.get("t"), i, None, load)
+            step = step_handle(subset, episode_id, row.get("t"), i, None, load, location)
             yield step._replace(failed_run=failed_run)
 
 

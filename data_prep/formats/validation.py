@@ -92,10 +92,11 @@ def step_handle(
     index: int,
     split: Split | None,
     load: Callable[[], StepRecord],
+    recording: str,
 ) -> StepHandle:
     """A step with untrusted ids. An invalid step id is replaced by the step's `index` in the file."""
     valid_id = step_id if type(step_id) is int and 0 <= step_id < 2**63 else index
-    return StepHandle(subset, id_text(episode_id), valid_id, split, load)
+    return StepHandle(subset, id_text(episode_id), valid_id, split, load, recording)
 
 
 def check_nonnegative_int(value: Any, name: str, location: str) -> int:
