@@ -26,7 +26,7 @@ from data_prep.report_html import REPORT_HTML, render_report
 from data_prep.settings import ImageSettings, MissingStepsPolicy, PrepSettings
 from data_prep.source import FormatName, SourcePart, get_reader
 from data_prep.source_files import is_url
-from data_prep.split import MAX_EXAMPLES, SPLITS, EpisodeSelection, parse_subsample, read_split
+from data_prep.split import MAX_EXAMPLES, SPLITS, EpisodeSelection, check_subsets, parse_subsample, read_split
 from data_prep.token_counts import TokenCounter, count_tokens, make_token_counters
 from data_prep.work_dir import WorkDir, discard, move_to_out, open_work_dir, read_json, write_json, write_text
 from uivlm.actions.text import ActionText
@@ -127,7 +127,9 @@ def prepare(
     """
     ActionText(settings.images.num_bins)
     token_counters = make_token_counters(settings.count_tokens)
-    parts = get_reader(settings.format).find(str(source))
+    found, subsets = get_reader(settings.format).find(str(source)), settings.selection.subsets
+    check_subsets(settings.selection, (subset for part in found for subset in part.subsets))
+    parts = [part for part in found if not subsets or not subsets.isdisjoint(part.subsets)]
     if not is_url(str(source)) and Path(source).resolve().is_relative_to(out.resolve()):
         raise ValueError(f"the source {source} is inside the output folder {out}: choose another folder")
     with open_work_dir(out, settings, parts, overwrite) as work:

@@ -67,6 +67,7 @@ class SourcePart:
     path: str  # a file or folder: a path, or a URL such as gs://bucket/name
     stamp: str  # changes with the content: size in bytes, or a hash of `items`
     items: tuple[Any, ...] = ()  # JSON values; empty if the part is a whole file
+    subsets: tuple[str, ...] = ()  # of its episodes; empty if none of them has a valid subset
 
 
 FormatName = Literal["aitw", "seeclick", "aitz", "androidcontrol", "showui", "jsonl", "trace"]

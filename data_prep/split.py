@@ -93,6 +93,14 @@ def read_split(path: Path | None) -> SplitRule:
     return SplitRule(f"the list of {path.name}", _labels(content, path))
 
 
+def check_subsets(selection: EpisodeSelection, known: Iterable[str]) -> None:
+    """Raise ValueError for a subset that the source does not have: `known` are those that it has."""
+    names = sorted(set(known))
+    for option, chosen in (("subset", selection.subsets), ("subsample", selection.subsample)):
+        for name in sorted(set(chosen) - set(names)):
+            raise ValueError(f"{option}: got {name!r}; expected a subset of the source: {', '.join(names)}")
+
+
 def parse_subsample(arguments: Iterable[str]) -> dict[str, float]:
     """The fraction of each subset, from arguments such as `google_apps=0.1`. Raises ValueError."""
     fractions: dict[str, float] = {}

@@ -209,7 +209,10 @@ def find(source: str) -> list[SourcePart]:
         raise ValueError(
             f"{source} has no shard: a shard's name ends like -00000-of-00321, without extension"
         )
-    return [SourcePart(file.name, file.path, str(file.size)) for file in shards]
+    return [
+        SourcePart(file.name, file.path, str(file.size), subsets=(subset_of(_base_name(file.name)),))
+        for file in shards
+    ]
 
 
 def read(part: SourcePart) -> Iterator[StepHandle]:

@@ -45,7 +45,9 @@ SUPPORTED_ACTIONS = ("click", "swipe", "input_text", "navigate_back", "navigate_
 
 def find(source: str) -> list[SourcePart]:
     """Every file of episodes at any depth of the folder, sorted by name; or one such file."""
-    parts = [SourcePart(file.name, file.path, str(file.size)) for file in list_shards(source)]
+    parts = [
+        SourcePart(file.name, file.path, str(file.size), subsets=(SUBSET,)) for file in list_shards(source)
+    ]
     if not parts:
         raise ValueError(f"{source} has no file named like android_control-00000-of-00020, without extension")
     for folder in {_folder(part) for part in parts}:

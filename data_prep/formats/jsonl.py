@@ -66,11 +66,14 @@ def _episodes(file: Path) -> Iterator[dict[str, Any]]:
         for line_number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            item = {"file": file.name, "line": line_number, "episode": None, "error": ""}
+            item = {"file": file.name, "line": line_number, "subset": "", "episode": None, "error": ""}
             try:
-                yield item | {"episode": json.loads(line)}
+                episode = json.loads(line)
             except (ValueError, RecursionError) as error:
                 yield item | {"error": f"it is not JSON ({error})"}
+            else:
+                valid = not _episode_error(episode)
+                yield item | {"episode": episode, "subset": episode["subset"] if valid else ""}
 
 
 def _steps(episode: Any, error: str, location: str, folder: Path) -> Iterator[StepHandle]:
@@ -95,8 +98,9 @@ def _episode_error(episode: Any) -> str:
     """Why a line is not an episode; "" if it is one."""
     if not isinstance(episode, dict):
         return "it must be an object"
-    if not isinstance(episode.get("subset"), str) or not id_text(episode["subset"]):
-        return "subset: expected text"
+    subset = episode.get("subset")
+    if not isinstance(subset, str) or not subset or not subset.isprintable():
+        return "subset: expected printable text"
     if not id_text(episode.get("episode_id")):
         return "episode_id: expected text or an integer"
     label = episode.get("split")

@@ -55,7 +55,7 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
         steps, location = episode["steps"], f"episode {episode['index']} of {episode['file']}"
         subset, split = episode["subset"], LABELS.get(episode["label"])
         if not isinstance(steps, list) or not steps:
-            failure = failing_load(BAD_EPISODE, location, "it must be a list of steps")
+            failure = failing_load(BAD_EPISODE, location, episode["error"] or "it must be a list of steps")
             yield step_handle(subset, "", 0, 0, split, failure, location)
             continue
         for i, step in enumerate(steps):
@@ -111,6 +111,7 @@ def _episodes(content: Any, path: Path, name: str, label: str) -> Iterator[dict[
             "subset": SUBSET_NAMES.get(subset, subset),
             "index": i,
             "steps": steps,
+            "error": "",
         }
 
 

@@ -46,13 +46,14 @@ def _episodes(rows: list[Any], name: str, label: str) -> Iterator[dict[str, Any]
         key = id_text(fields.get("domain")), id_text(fields.get("ep_id"))
         groups.setdefault(key, []).append(_step(row))
     for i, ((subset, _), steps) in enumerate(groups.items()):
-        subset = seeclick.SUBSET_NAMES.get(subset, subset)
+        valid = subset.isprintable() and subset
         yield {
             "file": name,
             "label": label,
-            "subset": subset,
+            "subset": seeclick.SUBSET_NAMES.get(subset, subset) if valid else "",
             "index": i,
-            "steps": sorted(steps, key=_step_number),
+            "steps": sorted(steps, key=_step_number) if valid else None,
+            "error": "" if valid else "domain: expected the printable name of a subset",
         }
 
 

@@ -57,10 +57,8 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
     """The steps of a part's traces, in order."""
     for trace in part.items:
         rows, episode_id, location = trace["rows"], trace["id"], f"trace {trace['folder']}"
-        run = trace["run"]
-        failed = run.get("task_success") is False and run.get("status") in FINISHED_STATUSES
-        failed_run = f"{location}: task_success: got false" if failed else ""
-        subset = FAILED_SUBSET if failed else SUBSET
+        run, subset = trace["run"], trace["subset"]
+        failed_run = f"{location}: task_success: got false" if subset == FAILED_SUBSET else ""
         if trace["error"] or not rows:
             failure = failing_load(BAD_EPISODE, location, trace["error"] or "it has no rows")
             yield step_handle(subset, episode_id, 0, 0, None, failure, location)
@@ -80,7 +78,8 @@ def read(part: SourcePart) -> Iterator[StepHandle]:
 def _read_trace(source: Path, file: Path) -> dict[str, Any]:
     """A JSON item; for an unreadable trace, with its error."""
     folder = file.parent
-    item = {"folder": folder.relative_to(source).as_posix(), "id": "", "run": {}, "rows": [], "error": ""}
+    name = folder.relative_to(source).as_posix()
+    item = {"folder": name, "subset": SUBSET, "id": "", "run": {}, "rows": [], "error": ""}
     try:
         if (folder / RUN_FILE).is_symlink():
             raise ValueError(f"{folder / RUN_FILE} is a link")
@@ -96,7 +95,9 @@ def _read_trace(source: Path, file: Path) -> dict[str, Any]:
     header = json.dumps([run.get("started"), run.get("goal")]).encode()
     episode_id = hashlib.sha256(header + rows).hexdigest()[:16]
     parsed = [_parse_row(line) for line in rows.split(b"\n") if line.strip()]
-    return item | {"id": episode_id, "run": run, "rows": parsed}
+    failed = run.get("task_success") is False and run.get("status") in FINISHED_STATUSES
+    subset = FAILED_SUBSET if failed else SUBSET
+    return item | {"subset": subset, "id": episode_id, "run": run, "rows": parsed}
 
 
 def _parse_row(line: bytes) -> Any:

@@ -64,9 +64,16 @@ def read_json(path: Path) -> Any:
 
 
 def split_into_parts(name: str, folder: Path, episodes: Sequence[Any]) -> list[SourcePart]:
-    """Parts of at most EPISODES_PER_PART episodes, in order. `name` must be unique in the source."""
+    """Parts of at most EPISODES_PER_PART episodes, in order. `name` must be unique in the source.
+
+    An episode is a JSON object with its "subset", which is "" for an invalid one.
+    """
     groups = [tuple(episodes[i : i + EPISODES_PER_PART]) for i in range(0, len(episodes), EPISODES_PER_PART)]
-    return [SourcePart(f"{name}/{i:05d}", str(folder), stamp(group), group) for i, group in enumerate(groups)]
+    subsets = [tuple(sorted({episode["subset"] for episode in group} - {""})) for group in groups]
+    return [
+        SourcePart(f"{name}/{i:05d}", str(folder), stamp(group), group, subsets[i])
+        for i, group in enumerate(groups)
+    ]
 
 
 def stamp(items: Sequence[Any]) -> str:

@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep import tfrecord
 from data_prep.__main__ import prepare
 from data_prep.formats.aitw import to_example
 from data_prep.settings import ImageSettings, PrepSettings
+from data_prep.source_files import open_binary
 from data_prep.split import HASH_RULE, EpisodeSelection, SplitRule, parent_id, parse_subsample
 from data_prep.tfrecord import write_shard
+from tests.helpers.foreign_formats import golden, write_jsonl
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared_data import (
     FIXTURE,
@@ -92,10 +95,41 @@ def test_only_the_named_subsets(tmp_path: Path) -> None:
     )  # fmt: skip
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert list(report["by_subset"]) == ["single"]
-    assert report["dropped_episodes"]["not in the subsets"] == 9
+    assert report["shards"] == {"read": 1, "found": 1, "missing": {}}
     assert fully_counted(report)
-    sentence = refused(tmp_path, str(FIXTURE), str(tmp_path / "none"), "--subset", "singel")
-    assert "not in the subsets" in sentence
+
+
+@pytest.mark.parametrize("option", ["--subset", "--subsample"])
+def test_a_subset_that_is_not_there_is_rejected(option: str, tmp_path: Path) -> None:
+    value = "singel" if option == "--subset" else "singel=0.1"
+    sentence = refused(tmp_path, str(FIXTURE), str(tmp_path / "out"), option, value)
+    assert sentence == f"error: {option[2:]}: got 'singel'; expected a subset of the source: general, single"
+
+
+def test_only_the_shards_of_the_subset_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def count(path: str) -> Any:
+        opened.append(Path(path).name)
+        return open_binary(path)
+
+    monkeypatch.setattr(tfrecord, "open_binary", count)
+    for name in ("general", "google_apps", "install"):
+        shard(tmp_path / "source", name, range(2))
+    settings = PrepSettings(selection=EpisodeSelection(BY_HASH, frozenset({"general"})))
+    report = prepare(tmp_path / "source", tmp_path / "out", settings=settings)
+    assert set(opened) == {"general-00000-of-00001"}
+    assert report["records_read"] == report["steps"] == 4
+
+
+def test_a_part_with_several_subsets_is_read_for_each(tmp_path: Path) -> None:
+    """A part of JSON Lines holds 64 episodes, whatever their subsets."""
+    write_jsonl(tmp_path / "source" / "a.jsonl", golden())
+    selection = EpisodeSelection(BY_HASH, frozenset({"install"}))
+    settings = PrepSettings(format="jsonl", selection=selection)
+    report = prepare(tmp_path / "source", tmp_path / "out", settings=settings)
+    assert list(report["by_subset"]) == ["install"]
+    assert report["dropped_episodes"] == {"not in the subsets": 4}
 
 
 @pytest.mark.parametrize("argument", ["google_apps", "google_apps=ten", "google_apps=1.5", "=0.1", "a=nan"])

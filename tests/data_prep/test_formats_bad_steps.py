@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.formats import jsonl, seeclick
+from data_prep.formats import jsonl, seeclick, showui
 from data_prep.formats.image_files import find_image
 from data_prep.source import UnusableStepError
 from tests.helpers.foreign_formats import (
@@ -25,6 +25,7 @@ from tests.helpers.foreign_formats import (
     save,
     write_all,
     write_seeclick,
+    write_showui,
 )
 
 DEEP = "[" * 100_000
@@ -112,7 +113,8 @@ def test_neutral_steps(tmp_path: Path, change: dict[str, Any], reason: str) -> N
     [
         "{", DEEP, '{"a": NaN', "[]", "null", "3", '"x"', "\ud800", '{"steps": 1' + "0" * 5000 + "}",
         line(subset=None),
-        line(subset=""), line(subset="\ud800"), line(episode_id=None), line(episode_id=True),
+        line(subset=""), line(subset="\ud800"), line(subset="a\0b"), line(episode_id=None),
+        line(episode_id=True),
         line(episode_id=[]),
         line(split="dev"), line(split=["train"]), line(split={}), line(steps=[]), line(steps="abc"),
         line(steps=None),
@@ -125,6 +127,15 @@ def test_a_damaged_line_harms_no_other(tmp_path: Path, bad: Any) -> None:
     faulty = list(found_in(jsonl, tmp_path))[1]
     with pytest.raises(UnusableStepError, match="^line 3 of a.jsonl: "):
         faulty.load()
+
+
+@pytest.mark.parametrize("domain", [None, "", "a\0b"])
+def test_rows_of_showui_without_a_subset_are_damaged(domain: Any, tmp_path: Path) -> None:
+    """An empty name would become a subset of the prepared data."""
+    write_showui(tmp_path, golden()[:1])
+    file = tmp_path / "metadata" / "hf_train.json"
+    put(file, [row | {"domain": domain} for row in json.loads(file.read_text("utf-8"))])
+    assert reasons(showui, tmp_path) == ["damaged episode"]
 
 
 def test_ids_are_only_text(tmp_path: Path) -> None:
