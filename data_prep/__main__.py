@@ -26,7 +26,15 @@ from data_prep.report_html import REPORT_HTML, render_report
 from data_prep.settings import ImageSettings, MissingStepsPolicy, PrepSettings
 from data_prep.source import FormatName, SourcePart, get_reader
 from data_prep.source_files import is_url
-from data_prep.split import MAX_EXAMPLES, SPLITS, EpisodeSelection, check_subsets, parse_subsample, read_split
+from data_prep.split import (
+    MAX_EXAMPLES,
+    SPLITS,
+    DuplicateIdsPolicy,
+    EpisodeSelection,
+    check_subsets,
+    parse_subsample,
+    read_split,
+)
 from data_prep.token_counts import TokenCounter, count_tokens, make_token_counters
 from data_prep.work_dir import WorkDir, discard, move_to_out, open_work_dir, read_json, write_json, write_text
 from uivlm.actions.text import ActionText
@@ -52,8 +60,12 @@ def main(
     out: Annotated[Path, typer.Argument(help="The folder to create.")],
     format: Annotated[FormatName, typer.Option(help="Format of the source; see docs/formats.md.")] = "aitw",
     split: Annotated[
-        Path | None, typer.Option(help="JSON file {train|validation|val|test: [episode ids]}.")
+        list[Path] | None,
+        typer.Option(help="JSON file {train|validation|val|test: [episode ids]}; repeatable."),
     ] = None,
+    duplicate_ids: Annotated[
+        DuplicateIdsPolicy, typer.Option(help="Policy for ids under two labels of the split files.")
+    ] = "refuse",
     subset: Annotated[list[str] | None, typer.Option(help="Prepare only this subset; repeatable.")] = None,
     subsample: Annotated[
         list[str] | None,
@@ -95,7 +107,7 @@ def main(
     Exit status: 0 everything was read, 2 nothing was written, 3 written without the unreadable parts.
     """
     with _user_errors(out):
-        rule, fractions = read_split(split), parse_subsample(subsample or ())
+        rule, fractions = read_split(split or (), duplicate_ids), parse_subsample(subsample or ())
         settings = PrepSettings(
             format=format,
             selection=EpisodeSelection(rule, frozenset(subset or ()), fractions, seed),

@@ -52,6 +52,10 @@ def make_report(
         },
         "split_rule": selection.rule.name,
         "split_ids_not_written": {"count": len(not_written), "examples": not_written[:MAX_EXAMPLES]},
+        "duplicate_ids": {
+            "policy": selection.rule.duplicate_policy, "count": len(selection.rule.duplicate_ids),
+            "examples": sorted(selection.rule.duplicate_ids)[:MAX_EXAMPLES],
+        },
         "subsample": dict(selection.subsample),
         "missing_steps_policy": f"{settings.missing_steps}: {MISSING_STEPS_POLICIES[settings.missing_steps]}",
         "dropped_steps": dict(plan.dropped_steps),
@@ -152,6 +156,9 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     )
     if not_written := report["split_ids_not_written"]["count"]:
         console.print(f"{not_written:,} ids of the split file are missing or were dropped.", markup=False)
+    if duplicates := report["duplicate_ids"]["count"]:
+        policy = report["duplicate_ids"]["policy"]
+        console.print(f"{duplicates:,} ids are under two labels of the split files: {policy}.", markup=False)
     for message in report["unusable_examples"]:
         console.print(f"unusable: {message}", markup=False)
     for one in report["damaged"]:

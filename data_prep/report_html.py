@@ -105,6 +105,8 @@ def _outcomes(report: dict[str, Any]) -> Table:
 
 def _rules(report: dict[str, Any]) -> dict[str, str]:
     not_written, shards = report["split_ids_not_written"], report["shards"]
+    duplicates = report["duplicate_ids"]
+    duplicate_ids = f"{duplicates['count']:,} ({duplicates['policy']}): {', '.join(duplicates['examples'])}"
     num_read = shards["read"] - len(report["damaged"])
     missing_ids = f"{not_written['count']:,}: {', '.join(not_written['examples'])}"
     return {
@@ -113,6 +115,7 @@ def _rules(report: dict[str, Any]) -> dict[str, str]:
         "Missing steps": report["missing_steps_policy"],
         "Split": report["split_rule"],
         "Ids not written": missing_ids if not_written["count"] else "",
+        "Ids under two labels": duplicate_ids if duplicates["count"] else "",
         "Subsample of train": ", ".join(
             f"{100 * n:g} % of {subset}" for subset, n in report["subsample"].items()
         ),

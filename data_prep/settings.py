@@ -40,6 +40,8 @@ def settings_to_json(settings: PrepSettings) -> dict[str, Any]:
         "selection": {
             "rule": selection.rule.name,
             "labels": labels,
+            "duplicate_ids": sorted(selection.rule.duplicate_ids),
+            "duplicate_policy": selection.rule.duplicate_policy,
             "subsets": sorted(selection.subsets),
             "subsample": dict(selection.subsample),
             "seed": selection.seed,
@@ -55,7 +57,12 @@ def settings_to_json(settings: PrepSettings) -> dict[str, Any]:
 def settings_from_json(content: dict[str, Any]) -> PrepSettings:
     """The settings that `settings_to_json` wrote."""
     selection = dict(content["selection"])
-    rule = SplitRule(selection.pop("rule"), selection.pop("labels"))
+    rule = SplitRule(
+        selection.pop("rule"),
+        selection.pop("labels"),
+        frozenset(selection.pop("duplicate_ids")),
+        selection.pop("duplicate_policy"),
+    )
     subsets = frozenset(selection.pop("subsets"))
     return PrepSettings(**{
         **content,

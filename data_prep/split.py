@@ -1,13 +1,13 @@
 """The split of every episode: from a published list of ids or a fixed rule; and leaks between the splits.
 
-In: a JSON file `{label: [ids]}` or nothing. Out: the split of an episode id, or why it is excluded, and a
+In: JSON files `{label: [ids]}` or nothing. Out: the split of an episode id, or why it is excluded, and a
 report of leaks.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -22,12 +22,17 @@ MAX_EXAMPLES = 5  # ids in an error or a report
 _PART = re.compile(r"(\d+)\.\d+-\d+\.")  # AITW `single`: <parent>.<start>-<end>.<goal>
 
 
+DuplicateIdsPolicy = Literal["refuse", "drop", "first"]
+
+
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """The split of each episode id: by a list of ids or, without one, by hash."""
+    """The split of each episode id: by lists of ids or, without one, by hash."""
 
     name: str  # for the report
     labels: Mapping[str, Split] | None = field(default=None, repr=False)
+    duplicate_ids: frozenset[str] = frozenset()  # under two labels of the lists
+    duplicate_policy: DuplicateIdsPolicy = "refuse"
 
     def split_of(self, episode_id: str, source_split: Split | None = None) -> Split | None:
         """The split; None for an id that is not in the list. A list overrides the source's own split."""
@@ -36,7 +41,9 @@ class SplitRule:
         return source_split or split_by_hash(episode_id)
 
 
-ExclusionReason = Literal["not in the subsets", "not in the split file", "not in the subsample"]
+ExclusionReason = Literal[
+    "not in the subsets", "not in the split file", "under two split labels", "not in the subsample"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,8 @@ class EpisodeSelection:
             return "not in the subsets"
         split = self.rule.split_of(episode_id, source_split)
         if split is None:
-            return "not in the split file"
+            duplicate = episode_id in self.rule.duplicate_ids
+            return "under two split labels" if duplicate else "not in the split file"
         fraction = self.subsample.get(subset, 1.0)
         if split == "train" and _hash_fraction(f"{self.seed} {episode_id}") >= fraction:
             return "not in the subsample"
@@ -80,17 +88,31 @@ def split_by_hash(episode_id: str) -> Split:
     return "train" if tenth < 8 else "validation" if tenth == 8 else "test"
 
 
-def read_split(path: Path | None) -> SplitRule:
-    """The rule of a split file or, without one, the hash rule. Raises ValueError."""
-    if path is None:
+def read_split(paths: Sequence[Path] = (), duplicate_policy: DuplicateIdsPolicy = "refuse") -> SplitRule:
+    """The rule of the split files together or, without one, the hash rule. Raises ValueError.
+
+    An id under two labels, of one file or of two, is an error, excluded, or has its first label in the order
+    of the files.
+    """
+    if not paths:
         return SplitRule(HASH_RULE)
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"there is no split file {path}") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"the split file {path} is not JSON: {error}") from None
-    return SplitRule(f"the list of {path.name}", _labels(content, path))
+    labels: dict[str, Split] = {}
+    conflicts: dict[str, tuple[Split, Split]] = {}
+    for path in paths:
+        for split, episode_id in _labelled_ids(path):
+            first = labels.setdefault(episode_id, split)
+            if first != split:
+                conflicts.setdefault(episode_id, (first, split))
+    names = ", ".join(path.name for path in paths)
+    if conflicts and duplicate_policy == "refuse":
+        episode_id, (first, split) = next(iter(conflicts.items()))
+        raise ValueError(
+            f"--split {names}: {len(conflicts)} episode ids are under two labels, such as {episode_id!r} in "
+            f"{first} and {split}. Remove them from one, or choose --duplicate-ids drop or first"
+        )
+    if duplicate_policy == "drop":
+        labels = {episode_id: split for episode_id, split in labels.items() if episode_id not in conflicts}
+    return SplitRule(f"the list of {names}", labels, frozenset(conflicts), duplicate_policy)
 
 
 def check_subsets(selection: EpisodeSelection, known: Iterable[str]) -> None:
@@ -118,13 +140,18 @@ def parse_subsample(arguments: Iterable[str]) -> dict[str, float]:
     return fractions
 
 
-def _labels(content: object, path: Path) -> dict[str, Split]:
+def _labelled_ids(path: Path) -> Iterator[tuple[Split, str]]:
+    """The ids of a split file, each with its split, in the order of the file. Raises ValueError."""
+    try:
+        content = json.loads(path.read_bytes())  # with or without a byte order mark
+    except FileNotFoundError:
+        raise ValueError(f"there is no split file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"the split file {path} is not JSON: {error}") from None
     if not isinstance(content, dict) or not content:
         raise ValueError(
             f"the split file {path} must be an object of labels, each with a list of episode ids"
         )
-    labels: dict[str, Split] = {}
-    conflicts: dict[str, tuple[Split, Split]] = {}
     for label, ids in content.items():
         if label not in LABELS:
             raise ValueError(
@@ -132,17 +159,8 @@ def _labels(content: object, path: Path) -> dict[str, Split]:
             )
         if not isinstance(ids, list) or not all(type(i) in (str, int) for i in ids):
             raise ValueError(f"the split file {path}: {label!r} must be a list of episode ids")
-        for episode_id in map(str, ids):
-            before = labels.setdefault(episode_id, LABELS[label])
-            if before != LABELS[label]:
-                conflicts[episode_id] = (before, LABELS[label])
-    if conflicts:
-        episode_id, (split, other_split) = next(iter(conflicts.items()))
-        raise ValueError(
-            f"the split file {path} has {len(conflicts)} episode ids under two labels, such as "
-            f"{episode_id!r} in {split} and {other_split}: remove them from one"
-        )
-    return labels
+        for episode_id in ids:
+            yield LABELS[label], str(episode_id)
 
 
 def find_leaks(episodes: Iterable[tuple[str, str, Split]]) -> dict[str, dict[str, int | list[str]]]:

@@ -191,7 +191,7 @@ def refuse_autoui(source: str) -> NoReturn:
     raise ValueError(
         f"{source}: Auto-UI's pickles are not supported. They have BLIP-2 features without pixels and "
         "altered actions, and opening a pickle may run any program. Prepare the original AITW shards with "
-        "Auto-UI's list of ids as --split"
+        "Auto-UI's lists of ids as --split"
     )
 
 

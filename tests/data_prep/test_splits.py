@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from data_prep.__main__ import app
 from data_prep.formats.aitw import find, missing_shards, subset_of
 from data_prep.split import find_leaks, parent_id, read_split, split_by_hash
-from tests.helpers.prepared_data import (
-    FIXTURE,
-    made,
-)
+from data_prep.tfrecord import write_shard
+from tests.helpers.prepared_data import FIXTURE, made, record, refused
 
 EXPECTED = json.loads((FIXTURE / "expected.json").read_text("utf-8"))["shards"]
 
@@ -91,5 +91,55 @@ def test_ids_of_the_split_file_that_are_not_there(tmp_path: Path) -> None:
 
 def test_val_and_validation_are_one_split(tmp_path: Path) -> None:
     (tmp_path / "split.json").write_text('{"val": ["1"], "validation": ["1", "2"], "test": ["3"]}')
-    rule = read_split(tmp_path / "split.json")
+    rule = read_split([tmp_path / "split.json"])
     assert [rule.split_of(i) for i in "1234"] == ["validation", "validation", "test", None]
+
+
+AUTO_UI = {  # one file a subset, as in Auto-UI's dataset/<subset>_texts_splits.json
+    "general": {"train": ["g1", "g2"], "val": ["g3"], "test": ["g4"]},
+    "install": {"train": ["i1", "i1", "i2"], "val": ["i3"], "test": ["i2"]},
+    "single": {"train": ["1.0-2.a", "1.3-4.b"], "val": ["1.3-4.b"], "test": ["1.0-2.a", "1.5-6.c"]},
+}
+
+
+@pytest.fixture
+def auto_ui(tmp_path: Path) -> list[str]:
+    """Three subsets of single steps, and the options with Auto-UI's three lists."""
+    options: list[str] = []
+    for subset, split in AUTO_UI.items():
+        ids = sorted({episode_id for ids in split.values() for episode_id in ids})
+        (tmp_path / "source").mkdir(exist_ok=True)
+        write_shard(tmp_path / "source" / f"{subset}-00000-of-00001", [record(i, 0, 1) for i in ids])
+        file = tmp_path / f"{subset}_texts_splits.json"
+        file.write_text(json.dumps(split))
+        options += ["--split", str(file)]
+    return [str(tmp_path / "source"), str(tmp_path / "out"), "--workers", "1", *options]
+
+
+def test_ids_under_two_labels_of_several_files_are_refused(auto_ui: list[str], tmp_path: Path) -> None:
+    sentence = refused(tmp_path, *auto_ui)
+    assert "3 episode ids are under two labels, such as 'i2' in train and test" in sentence
+    assert "--duplicate-ids drop or first" in sentence
+
+
+@pytest.mark.parametrize(
+    ("policy", "splits", "dropped"),
+    [
+        ("drop", {"train": 3, "validation": 2, "test": 2}, {"under two split labels": 3}),
+        ("first", {"train": 6, "validation": 2, "test": 2}, {}),
+    ],
+)
+def test_several_lists_with_a_policy_for_duplicate_ids(
+    policy: str, splits: dict[str, int], dropped: dict[str, int], auto_ui: list[str], tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(app, [*auto_ui, "--duplicate-ids", policy])
+    assert result.exit_code == 0, result.output
+    assert f"3 ids are under two labels of the split files: {policy}." in result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert {split: n["episodes"] for split, n in report["by_split"].items()} == splits
+    assert report["dropped_episodes"] == report["dropped_steps"] == dropped
+    assert report["duplicate_ids"] == {
+        "policy": policy, "count": 3, "examples": ["1.0-2.a", "1.3-4.b", "i2"],
+    }  # fmt: skip
+    assert "Ids under two labels" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert all(f"{subset}_texts_splits.json" in report["split_rule"] for subset in AUTO_UI)

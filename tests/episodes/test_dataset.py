@@ -85,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root,
         root / "out",
         PrepSettings(
-            selection=EpisodeSelection(read_split(root / "split.json")),
+            selection=EpisodeSelection(read_split([root / "split.json"])),
             images=ImageSettings(image_format="png"),
         ),
     )

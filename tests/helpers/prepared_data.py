@@ -33,7 +33,7 @@ def made(
     overwrite: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     settings = PrepSettings(
-        selection=EpisodeSelection(read_split(split)),
+        selection=EpisodeSelection(read_split([split] if split else [])),
         images=ImageSettings(num_bins, image_format),
         missing_steps=missing_steps,
         max_episodes=max_episodes,
