@@ -25,6 +25,7 @@ from PIL import Image
 from data_prep.boxes import clip_boxes
 from data_prep.settings import ImageSettings, PrepSettings
 from data_prep.source import SourcePart, StepRecord, UnusableStepError, get_reader
+from data_prep.source_files import to_text
 from data_prep.split import SPLITS, ExclusionReason, Split
 from data_prep.tfrecord import CorruptShardError
 from data_prep.work_dir import WorkDir, read_settings, write_json
@@ -136,8 +137,9 @@ def _iter_rows(
                 raise UnusableStepError(FAILED_RUN, f"{step.failed_run}; --keep-failed-runs keeps its steps")
             row = key if split not in SPLITS else key | _record_row(step.load(), action_text, settings.images)
         except UnusableStepError as error:
-            row = key | {"reject_reason": error.reason, "reject_message": str(error)}
-        origin = {"source_split": step.split, "recording": step.recording or None}
+            message = to_text(str(error).replace(f"{part.path}/", ""))  # without the folders of this machine
+            row = key | {"reject_reason": error.reason, "reject_message": message}
+        origin = {"source_split": step.split, "recording": to_text(step.recording) or None}
         yield split, {**row, **origin, "digest": _digest(row)}
 
 

@@ -4,8 +4,9 @@ Anything with `://` is read by fsspec as a stream, without a copy (gs:// needs t
 """
 
 import io
+import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +17,31 @@ SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})")  # name, number, count; no extens
 class SourceFile(NamedTuple):
     """A file below a source."""
 
-    name: str  # relative to the source, with "/"; the file's own name if the source is a file
+    name: str  # relative to the source, with "/", as text; the file's own name if the source is a file
     path: str  # for `open_binary`
     size: int  # bytes
 
 
 def is_url(path: str) -> bool:
     return "://" in path
+
+
+def to_text(name: str) -> str:
+    """A file's name as valid Unicode: bytes that are not UTF-8 are escaped."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def walk_files(folder: Path) -> Iterator[Path]:
+    """Every file at any depth of a local folder, through links to folders; each real folder once."""
+    visited: set[str] = set()
+    for path, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(path)
+        if real in visited:
+            folders.clear()
+            continue
+        visited.add(real)
+        folders.sort()
+        yield from (file for file in (Path(path, name) for name in sorted(names)) if file.is_file())
 
 
 def open_binary(path_or_url: str) -> io.BufferedReader:
@@ -49,13 +68,12 @@ def list_shards(source: str) -> list[SourceFile]:
 
 def _list_local(source: Path) -> list[SourceFile]:
     if source.is_file():
-        return [SourceFile(source.name, str(source), source.stat().st_size)]
+        return [SourceFile(to_text(source.name), str(source), source.stat().st_size)]
     if not source.is_dir():
         raise ValueError(f"there is no folder or file {source} to prepare")
     return [
-        SourceFile(path.relative_to(source).as_posix(), str(path), path.stat().st_size)
-        for path in source.rglob("*")
-        if path.is_file()
+        SourceFile(to_text(path.relative_to(source).as_posix()), str(path), path.stat().st_size)
+        for path in walk_files(source)
     ]
 
 

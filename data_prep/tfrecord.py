@@ -51,8 +51,11 @@ class _CorruptStreamError(Exception):
         self.damage_type, self.detail = damage_type, detail
 
 
-def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The records of a shard (path or URL), in order. Raises CorruptShardError at the first corrupt one."""
+def read_records(path: str | os.PathLike[str], name: str = "") -> Iterator[bytes]:
+    """The records of a shard (path or URL), in order. Raises CorruptShardError at the first corrupt one.
+
+    `name`: of the shard in errors; default: its path.
+    """
     record_index = 0
     with open_binary(os.fspath(path)) as file:
         try:
@@ -62,7 +65,9 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
                 record_index += 1
         except (_CorruptStreamError, BadGzipFile, EOFError, InflateError) as error:
             damage = error if isinstance(error, _CorruptStreamError) else _gzip_error(error)
-            raise CorruptShardError(str(path), record_index, damage.damage_type, damage.detail) from None
+            raise CorruptShardError(
+                name or str(path), record_index, damage.damage_type, damage.detail
+            ) from None
 
 
 def write_shard(path: str | os.PathLike[str], records: Iterable[bytes], level: int = 1) -> None:

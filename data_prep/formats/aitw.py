@@ -218,8 +218,8 @@ def find(source: str) -> list[SourcePart]:
 def read(part: SourcePart) -> Iterator[StepHandle]:
     """The steps of a shard. Raises CorruptShardError at the first corrupt record."""
     subset = subset_of(_base_name(part.name))
-    for record_index, data in enumerate(read_records(part.path)):
-        yield find_step(data, subset, part.path, record_index)
+    for record_index, data in enumerate(read_records(part.path, part.name)):
+        yield find_step(data, subset, part.name, record_index)
 
 
 def subset_of(name: str) -> str:

@@ -29,6 +29,7 @@ from data_prep.formats.validation import (
     unusable_step,
 )
 from data_prep.source import SourcePart, StepHandle, StepRecord
+from data_prep.source_files import to_text, walk_files
 from data_prep.split import LABELS
 from uivlm.actions.aitw import DUAL_POINT
 from uivlm.episodes.episode import StepNotes
@@ -52,7 +53,11 @@ def find(source: str) -> list[SourcePart]:
         folder, files = path.parent, [path]
     elif path.is_dir():
         folder = path
-        files = sorted(file for file in path.rglob("*.json") if file.stem == file.absolute().parent.name)
+        files = sorted(
+            file
+            for file in walk_files(path)
+            if file.suffix == ".json" and file.stem == file.absolute().parent.name
+        )
     else:
         raise ValueError(f"there is no folder or file {source} to prepare")
     if not files:
@@ -87,7 +92,7 @@ def _read_episode(folder: Path, file: Path) -> dict[str, Any]:
     parents = [*reversed(name.parts[:-1]), folder.absolute().name]
     item = {
         "file": name.as_posix(),
-        "subset": file.stem.partition("-")[0].lower() if "-" in file.stem else "aitz",
+        "subset": to_text(file.stem.partition("-")[0].lower()) if "-" in file.stem else "aitz",
         "label": next((parent for parent in parents if parent in LABELS), ""),
         "steps": None,
         "error": "",

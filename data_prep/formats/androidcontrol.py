@@ -58,7 +58,7 @@ def find(source: str) -> list[SourcePart]:
 def read(part: SourcePart) -> Iterator[StepHandle]:
     """The steps of a file's episodes. Raises CorruptShardError at the first corrupt record."""
     splits = _read_splits(_folder(part))
-    for index, data in enumerate(read_records(part.path)):
+    for index, data in enumerate(read_records(part.path, part.name)):
         yield from _steps(data, splits, f"episode {index} of {part.name}")
 
 

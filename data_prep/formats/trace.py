@@ -31,6 +31,7 @@ from data_prep.formats.validation import (
     unusable_step,
 )
 from data_prep.source import SourcePart, StepHandle, StepRecord
+from data_prep.source_files import walk_files
 from uivlm.actions.action import InvalidAction
 from uivlm.actions.schema import SchemaError, action_from_json
 from uivlm.episodes.episode import to_annotations
@@ -45,7 +46,7 @@ def find(source: str) -> list[SourcePart]:
     path = Path(source)
     if not path.is_dir():
         raise ValueError(f"there is no folder {source} to prepare")
-    files = sorted(file for file in path.rglob(STEPS_FILE) if file.is_file() and not file.is_symlink())
+    files = sorted(file for file in walk_files(path) if file.name == STEPS_FILE and not file.is_symlink())
     if not files:
         raise ValueError(
             f"{source} has no trace: a trace is a folder with {RUN_FILE}, {STEPS_FILE} and screens"

@@ -95,7 +95,7 @@ def test_a_record_without_an_id_is_counted(tmp_path: Path) -> None:
     write_shard(shard, [record("1", 0, 1), b"\xff\xff", record("2", 0, 1)])
     report = made(shard, tmp_path / "out")
     assert (report["episodes"], report["dropped_steps"]) == (2, {"corrupt record": 1})
-    assert f"corrupt record 1 of {shard}" in report["unusable_examples"][0]
+    assert f"corrupt record 1 of {shard.name}: " in report["unusable_examples"][0]
     write_shard(shard, [b"\xff\xff"])
     assert "1 corrupt record" in refused(tmp_path, str(shard), str(tmp_path / "new"))
 

@@ -1,6 +1,7 @@
 """The one place that opens image files. Any of them may be a stranger's."""
 
 import io
+import warnings
 from pathlib import Path
 
 from PIL import Image
@@ -18,7 +19,9 @@ def open_image(source: Path | bytes, formats: tuple[str, ...] = IMAGE_FORMATS) -
 
     Raises ImageSizeError for more than MAX_SCREEN_PIXELS, and Pillow's errors for damaged files.
     """
-    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is stricter
+        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats)
     try:
         check_num_pixels(image.width, image.height)
     except ImageSizeError:
