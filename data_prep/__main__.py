@@ -20,7 +20,7 @@ from data_prep.card import CARD_FILE, render_card
 from data_prep.index import RecordIndex, read_index, reject_messages
 from data_prep.pass1_read import SpillJob, spill_part
 from data_prep.pass2_write import WritePlan, data_fingerprint, plan_files, write_file
-from data_prep.plan import EpisodeLimit, PrepPlan, plan_episodes
+from data_prep.plan import EpisodeLimit, PrepPlan, by_turns, plan_episodes
 from data_prep.report import make_report, nothing_left_message, print_report
 from data_prep.report_html import REPORT_HTML, render_report
 from data_prep.settings import ImageSettings, MissingStepsPolicy, PrepSettings
@@ -86,7 +86,8 @@ def main(
         int | None, typer.Option(min=1, help="Maximum height of screens, in pixels; taller ones are resized.")
     ] = None,
     max_episodes: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of episodes; complete ones first.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of episodes of each subset; complete first."),
     ] = None,
     keep_failed_runs: Annotated[
         bool, typer.Option("--keep-failed-runs", help="Keep traces that did not reach their goal.")
@@ -144,6 +145,8 @@ def prepare(
     parts = [part for part in found if not subsets or not subsets.isdisjoint(part.subsets)]
     if not is_url(str(source)) and Path(source).resolve().is_relative_to(out.resolve()):
         raise ValueError(f"the source {source} is inside the output folder {out}: choose another folder")
+    if settings.max_episodes is not None:
+        parts = by_turns(parts)
     with open_work_dir(out, settings, parts, overwrite) as work:
         if not work.complete_marker.exists():
             with Progress(console=stderr_console, transient=True, refresh_per_second=2) as progress:
@@ -187,7 +190,7 @@ def _run_passes(
 ) -> None:
     """Write all of OUT in the work folder."""
     work, jobs = pipeline.work_dir, [SpillJob(i, part, pipeline.work_dir) for i, part in enumerate(parts)]
-    part_infos = _read_parts(pipeline, jobs, EpisodeLimit(settings))
+    part_infos = _read_parts(pipeline, jobs, EpisodeLimit(settings, parts))
     damaged = [part_info for part_info in part_infos if "error" in part_info]
     if damaged and len(damaged) == len(part_infos):
         raise ValueError(f"no part of {source} can be read: {damaged[0]['error']}")
@@ -219,10 +222,10 @@ def _read_parts(
             if not is_done:
                 next(results)
             part_infos.append(read_json(pipeline.work_dir.done_marker(job.part_index)))
-            if episode_limit.is_set and episode_limit.reached_after(
-                read_index(pipeline.work_dir, [job.part_index])
-            ):
-                break
+            if episode_limit.is_set:
+                records = read_index(pipeline.work_dir, [job.part_index])
+                if episode_limit.reached_after(job.part, records):
+                    break
     return part_infos
 
 

@@ -6,6 +6,7 @@ missing steps.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from data_prep.index import RecordIndex
 from data_prep.settings import MissingStepsPolicy, PrepSettings
+from data_prep.source import SourcePart
 from data_prep.split import MAX_EXAMPLES, SPLITS, EpisodeSelection, Split
+from uivlm.episodes.subsample import hash_rank
 
 RecordIndices = NDArray[np.int64]  # positions in the index
 
@@ -54,31 +57,47 @@ class PrepPlan:
 
 
 class EpisodeLimit:
-    """Detects when enough parts are read: `max_episodes` selected episodes are complete."""
+    """Detects when enough parts are read: each subset has `max_episodes` complete episodes, or no parts."""
 
-    def __init__(self, settings: PrepSettings) -> None:
+    def __init__(self, settings: PrepSettings, parts: Sequence[SourcePart]) -> None:
         self._max_episodes, self._selection = settings.max_episodes, settings.selection
+        self._unread = Counter(subset for part in parts for subset in part.subsets)  # number of parts
         self._steps: dict[tuple[str, str], set[int]] = {}
-        self._complete: set[tuple[str, str]] = set()
+        self._complete: dict[str, set[str]] = {}  # subset -> ids
 
     @property
     def is_set(self) -> bool:
         return self._max_episodes is not None
 
-    def reached_after(self, part: RecordIndex) -> bool:
-        """Add one part's records. Returns whether it is the last part needed."""
-        for subset, episode_id, records in part.episodes():
-            usable = records[part.reject_reason.codes[records] < 0]
+    def reached_after(self, part: SourcePart, records: RecordIndex) -> bool:
+        """Add one part and its records. Returns whether it is the last part needed."""
+        self._unread.subtract(part.subsets)
+        for subset, episode_id, indices in records.episodes():
+            usable = indices[records.reject_reason.codes[indices] < 0]
             if (
                 not len(usable)
-                or self._selection.split_of(subset, episode_id, _source_split(part, usable)) not in SPLITS
+                or self._selection.split_of(subset, episode_id, _source_split(records, usable)) not in SPLITS
             ):
                 continue
             steps = self._steps.setdefault((subset, episode_id), set())
-            steps.update(part.step_id[usable].tolist())
-            if len(steps) >= part.stated_length[usable[0]]:
-                self._complete.add((subset, episode_id))
-        return self._max_episodes is not None and len(self._complete) >= self._max_episodes
+            steps.update(records.step_id[usable].tolist())
+            if len(steps) >= records.stated_length[usable[0]]:
+                self._complete.setdefault(subset, set()).add(episode_id)
+        return self._max_episodes is not None and all(
+            len(self._complete.get(subset, ())) >= self._max_episodes
+            for subset, num_parts in self._unread.items()
+            if num_parts and (not self._selection.subsets or subset in self._selection.subsets)
+        )
+
+
+def by_turns(parts: Sequence[SourcePart]) -> list[SourcePart]:
+    """The parts in another order: the first of each subset, the second of each subset, and so on."""
+    num_earlier: Counter[tuple[str, ...]] = Counter()
+    turns: list[int] = []
+    for part in parts:
+        turns.append(num_earlier[part.subsets])
+        num_earlier[part.subsets] += 1
+    return [part for _, part in sorted(zip(turns, parts, strict=True), key=lambda item: item[0])]
 
 
 class _CleanedEpisode(NamedTuple):
@@ -88,7 +107,7 @@ class _CleanedEpisode(NamedTuple):
 
 
 def plan_episodes(index: RecordIndex, settings: PrepSettings) -> PrepPlan:
-    """Group, order and clean. With `max_episodes`, complete episodes come before those with missing steps."""
+    """Group, order and clean. With `max_episodes`, as many of each subset are kept, complete ones first."""
     plan = PrepPlan(
         [], len(index), int((index.reject_reason.codes >= 0).sum()), Counter(), Counter(), Counter(), []
     )
@@ -117,12 +136,26 @@ def plan_episodes(index: RecordIndex, settings: PrepSettings) -> PrepPlan:
             episode = PlannedEpisode(episode_id, subset, split, goal, records)
             cleaned.append(_CleanedEpisode(position, episode, is_complete))
     if settings.max_episodes is not None:
-        cleaned.sort(key=lambda item: not item.is_complete)  # stable: else in order of appearance
-        for item in cleaned[settings.max_episodes :]:
-            _drop_episode(plan, "beyond max_episodes", len(item.episode))
-        cleaned = sorted(cleaned[: settings.max_episodes])
+        cleaned = _limited(cleaned, settings.max_episodes, plan)
     plan.episodes.extend(item.episode for item in cleaned)
     return plan
+
+
+def _limited(cleaned: list[_CleanedEpisode], max_per_subset: int, plan: PrepPlan) -> list[_CleanedEpisode]:
+    """At most `max_per_subset` episodes of each subset, in order: complete ones first, chosen by a hash."""
+    num_kept: Counter[str] = Counter()
+    kept: list[_CleanedEpisode] = []
+    ranked = sorted(
+        cleaned,
+        key=lambda item: (not item.is_complete, hash_rank(item.episode.subset, item.episode.id)),
+    )
+    for item in ranked:
+        if num_kept[item.episode.subset] < max_per_subset:
+            num_kept[item.episode.subset] += 1
+            kept.append(item)
+        else:
+            _drop_episode(plan, "beyond max_episodes", len(item.episode))
+    return sorted(kept)
 
 
 def _drop_episode(plan: PrepPlan, reason: str, num_steps: int) -> None:

@@ -26,7 +26,7 @@ class PrepSettings:
     selection: EpisodeSelection = EpisodeSelection(SplitRule(HASH_RULE))  # noqa: RUF009  # frozen
     images: ImageSettings = ImageSettings()  # frozen
     missing_steps: MissingStepsPolicy = "keep-prefix"  # what becomes of episodes with missing steps
-    max_episodes: int | None = None  # complete episodes first
+    max_episodes: int | None = None  # of each subset; complete episodes first, chosen by a hash
     keep_failed_runs: bool = False  # traces whose `task_success` is false
     count_tokens: tuple[str, ...] = ()  # recipes whose tokens the report counts
 

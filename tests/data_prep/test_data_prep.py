@@ -158,17 +158,42 @@ def test_missing_steps_policies(
     )
 
 
-def test_limit_takes_whole_episodes_first_and_stops_reading(tmp_path: Path) -> None:
-    report = made(FIXTURE, tmp_path / "out", max_episodes=3)
+def test_a_limit_takes_complete_episodes_first_and_stops_reading(tmp_path: Path) -> None:
+    report = made(FIXTURE / "general", tmp_path / "out", max_episodes=3)
     assert report["episodes"] == 3
     assert report["shards"]["read"] == 1
     assert fully_counted(report)
     assert set(all_episodes(tmp_path / "out")) == {
         "12172380859428428757", "10914442784645576315", "3883174507157444369",
     }  # fmt: skip
-    more = made(FIXTURE, tmp_path / "more", max_episodes=4)
+    more = made(FIXTURE / "general", tmp_path / "more", max_episodes=4)
     assert more["shards"]["read"] == 2
-    assert "9007199254740993001" in all_episodes(tmp_path / "more")
+    assert more["episodes"] == 4
+    assert "6160402803482314990" not in all_episodes(tmp_path / "more")  # its step 2 is missing
+
+
+def test_a_limit_takes_episodes_of_each_subset_by_a_hash(tmp_path: Path) -> None:
+    """Shards of all subsets by turns: the fifth and sixth of general are never needed."""
+    source = tmp_path / "source"
+    source.mkdir()
+    names = {"general": 6, "install": 2, "single": 1}
+    for subset, num_shards in names.items():
+        for i in range(num_shards):
+            records = [record(f"{subset}{i}{j}", 0, 1) for j in range(2)]
+            write_shard(source / f"{subset}-{i:05d}-of-{num_shards:05d}", records)
+    report = made(source, tmp_path / "out", max_episodes=3)
+    assert report["shards"]["read"] == 5  # general, install, single, general, install
+    assert {subset: n["episodes"] for subset, n in report["by_subset"].items()} == {
+        "general": 3, "install": 3, "single": 2,
+    }  # fmt: skip
+    assert report["dropped_episodes"] == {"beyond max_episodes": 2}
+    read = [f"{subset}{i}{j}" for subset in ("general", "install") for i in range(2) for j in range(2)]
+    ranks = {name: hashlib.sha256(f"{name[:-2]}\0{name}".encode()).digest() for name in read}
+    chosen = {
+        name for subset in ("general", "install")
+        for name in sorted((n for n in read if n.startswith(subset)), key=ranks.__getitem__)[:3]
+    }  # fmt: skip
+    assert set(all_episodes(tmp_path / "out")) == {*chosen, "single00", "single01"}
 
 
 def test_every_fault_is_counted(tmp_path: Path) -> None:
