@@ -65,6 +65,9 @@ SPLIT_OPTION = $(if $(SPLIT),--split "$(SPLIT)",$$(test -f "$(SOURCE)/split.json
 SETTINGS = --set "data.path=$(DATA)" --set train.seed=$(SEED) $(foreach setting,$(SET),--set '$(setting)')
 TORCHRUN = $(PY) -m torch.distributed.run --standalone --nproc-per-node $(GPUS) -m uivlm
 
+# One process more than cores, because some tests wait; at most four, because each holds torch and models in memory.
+PYTEST = $(PY) -m pytest -q --dist worksteal -n $$($(PY) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
+
 .PHONY: help setup lint test test-quick demo data finetune eval serve run console show bench bench-faults bench-gpu live pretrain clean
 
 help: ## this list
@@ -109,10 +112,10 @@ lint: setup ## ruff and mypy
 	.venv/bin/mypy uivlm data_prep recipes
 
 test: setup ## all tests, on a CPU
-	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+	$(PYTEST)
 
 test-quick: setup ## the tests that are not slow, in about two minutes on two cores
-	$(PY) -m pytest -q -m "not slow and not exhaustive" -n auto --maxprocesses 4 --dist worksteal
+	$(PYTEST) -m "not slow and not exhaustive"
 
 demo: setup ## the whole path on simulated episodes: data, training, evaluation, an agent on a phone
 	$(if $(OUT),,rm -rf build/demo)

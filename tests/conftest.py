@@ -1,5 +1,6 @@
 """Shared by all tests: no network, and one thread per process, because several tests share a machine."""
 
+import gc
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +31,18 @@ def parent() -> Iterator[ProcessPoolExecutor]:
 
     with two_process.parent() as pool:
         yield pool
+
+
+@pytest.fixture(scope="session")
+def quick_runs() -> Iterator[None]:
+    """Else most of a small run would be the search for garbage in all modules, and measuring the peak."""
+    from tests.helpers import two_process
+    from uivlm.training import metrics
+
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(metrics.MATRIX_SIZES, "cpu", two_process.MATRIX_SIZE)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,11 @@ from uivlm.models.qwen_vl.model import QwenVL
 from uivlm.models.qwen_vl.tokenizer import QwenTokenizer, read_ranks
 
 
+@pytest.fixture(autouse=True)
+def _quick(quick_runs: None) -> None:
+    """Many of these tests train."""
+
+
 @pytest.fixture(scope="module")
 def golden_qwen_vl() -> QwenVL:
     return qwen_vl_files.load(QWENVL, torch.float32, "original")

@@ -140,7 +140,7 @@ def small(parts: tuple[Path, Path], data: Path, **model: Any) -> recipes.Recipe:
     part = recipes.LlamaPartsArgs(
         str(parts[0]), str(parts[1]), recipes.LoraArgs(2, 4, 0.0), grid_size=2, **model
     )
-    train = recipes.TrainArgs(epochs=2.0, per_device_batch_size=2, precision="float32")
+    train = recipes.TrainArgs(epochs=2.0, per_device_batch_size=2, precision="float32", num_workers=0)
     return recipes.Recipe(
         "small",
         part,

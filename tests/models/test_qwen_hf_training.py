@@ -52,7 +52,7 @@ def test_rows_of_a_batch_and_their_loss(module: QwenHF, reader: QwenHFProcessor)
 
 def part(folder: Path, data: Path, **model: Any) -> recipes.Recipe:
     grammar = recipes.PromptArgs(max_screens=3, max_past_actions=3)
-    train = recipes.TrainArgs(per_device_batch_size=2, precision="float32")
+    train = recipes.TrainArgs(per_device_batch_size=2, precision="float32", num_workers=0)
     sight = {
         "max_visual_tokens": 40,
         "max_visual_tokens_by_age": (20, 9),

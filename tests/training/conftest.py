@@ -1,7 +1,5 @@
 """Shared by the tests of training: tiny bases, data, and screens of the pre-training; no GPU."""
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -10,7 +8,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.helpers import two_process
 from tests.helpers.launched_runs import write_bases
 from tests.helpers.tiny_models import base, prepare, qwen_base
 from tests.helpers.training_runs import EPISODES
@@ -18,7 +15,6 @@ from uivlm.episodes.sentence import ScreenPiece
 from uivlm.models.bridge.files import load_base
 from uivlm.models.bridge.model import TINY_BASE
 from uivlm.models.bridge.processor import BridgeProcessor
-from uivlm.training import metrics
 from uivlm.training.tiny_base import pretrain
 from uivlm.training.tiny_base.random_screens import random_screen
 from uivlm.training.tiny_base.screen_index import ScreenIndex
@@ -40,17 +36,8 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _on_the_cpu(quick_runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-
-
-@pytest.fixture(scope="package", autouse=True)
-def _quick_runs() -> Iterator[None]:
-    """Else most of a small run would be the search for garbage in all modules, and measuring the peak."""
-    gc.freeze()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(metrics.MATRIX_SIZES, "cpu", two_process.MATRIX_SIZE)
-        yield
 
 
 @pytest.fixture(scope="module")
