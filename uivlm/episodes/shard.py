@@ -64,10 +64,11 @@ def read_rows(
     table = _read(path, lambda: shard.file.read_row_groups(groups, columns=names, use_threads=False))
     table = table.slice(rows[0] - int(shard.group_starts[first]), end - start)
     _check_episode(path, ref, table, start, end)
-    for name in columns:  # a null image is a damaged screen; notes may be null
+    present = [name for name in columns if name in table.column_names]  # older shards have no notes
+    for name in present:  # a null image is a damaged screen; notes may be null
         if name != "image" and name not in NOTE_COLUMNS and table[name].null_count:
             raise ValueError(f"{path} is damaged (a null in {name}): prepare the data again")
-    selected: list[dict[str, Any]] = table.select(columns).to_pylist()
+    selected: list[dict[str, Any]] = table.select(present).to_pylist()
     return selected
 
 
