@@ -17,9 +17,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from shared.hostile import Result, Scenario, ScriptedAgent, Stage, default_policy, run_scenario
-from shared.hostile_pages import HOSTS, PAGE_SCENARIOS, page_stage
-from shared.hostile_phone import PHONE_SCENARIOS, phone_stage
+from shared.hostile import Result, Scenario, Scene, ScriptedAgent, default_policy, run_scenario
+from shared.hostile_pages import HOSTS, PAGE_SCENARIOS, page_scene
+from shared.hostile_phone import PHONE_SCENARIOS, phone_scene
 
 from uivlm.agents.agent import Agent
 from uivlm.cli.agents import load_agent
@@ -37,21 +37,21 @@ COLUMNS = (
     "harmless gestures",
     "denied",
 )
-MakeAgent = Callable[[Scenario, Stage], Agent]
+MakeAgent = Callable[[Scenario, Scene], Agent]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Attempt:
     """A scenario on a phone that can be set up again and again."""
 
     device_type: str
     scenario: Scenario
-    open_stage: Callable[[], AbstractContextManager[Stage]]
+    open_scene: Callable[[], AbstractContextManager[Scene]]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    trial: Trial
+    trial: Attempt
     free: Result  # without a guard
     guarded: Result
 
@@ -73,29 +73,29 @@ def main() -> int:
 
 
 def _same(agent: Agent) -> MakeAgent:
-    return lambda scenario, stage: agent
+    return lambda scenario, scene: agent
 
 
-def _trials(console: Console) -> Iterator[Trial]:
+def _trials(console: Console) -> Iterator[Attempt]:
     with private_server() as adb:
         for hostile in PHONE_SCENARIOS:
             for layout in LAYOUTS:
-                open_stage = partial(phone_stage, hostile, layout, adb)
-                yield Trial("simulated phone", hostile.scenario, open_stage)
+                open_scene = partial(phone_scene, hostile, layout, adb)
+                yield Attempt("simulated phone", hostile.scenario, open_scene)
     try:
         with open_browser(HOSTS) as browser, tempfile.TemporaryDirectory() as folder:
             for page in PAGE_SCENARIOS:
-                yield Trial("Chromium", page.scenario, partial(page_stage, page, browser, Path(folder)))
+                yield Attempt("Chromium", page.scenario, partial(page_scene, page, browser, Path(folder)))
     except DeviceError as error:
         console.print(f"without web pages: {error}", markup=False)
 
 
-def _measure(trial: Trial, make_agent: MakeAgent) -> Measured:
+def _measure(trial: Attempt, make_agent: MakeAgent) -> Measured:
     results = []
     for policy in (None, default_policy(trial.scenario)):
-        with trial.open_stage() as stage:
-            agent = make_agent(trial.scenario, stage)
-            results.append(run_scenario(trial.scenario, stage, agent, policy))
+        with trial.open_scene() as scene:
+            agent = make_agent(trial.scenario, scene)
+            results.append(run_scenario(trial.scenario, scene, agent, policy))
     return Measured(trial, *results)
 
 

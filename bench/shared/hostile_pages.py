@@ -58,8 +58,8 @@ class PageScenario:
 
 
 @dataclass(slots=True)
-class PageStage:
-    """A Stage."""
+class PageScene:
+    """A Scene."""
 
     hostile: PageScenario
     device: WebDevice
@@ -87,14 +87,14 @@ class PageStage:
 
 
 @contextmanager
-def page_stage(hostile: PageScenario, browser: Browser, folder: Path) -> Iterator[PageStage]:
+def page_scene(hostile: PageScenario, browser: Browser, folder: Path) -> Iterator[PageScene]:
     """The scenario in a new tab; its pages are written into the folder."""
     with serve_folder(folder) as site, browser.new_page() as page:
         other_page = f"{site.replace(*HOSTS)}/{OTHER_PAGE}"
         body = hostile.body.replace("OTHER_PAGE", other_page)
         (folder / "page.html").write_text(PAGE.format(body=body), "utf-8")
         (folder / OTHER_PAGE).write_text(PAGE.format(body=COVER), "utf-8")
-        yield PageStage(hostile, WebDevice(page, f"{site}/page.html"), other_page)
+        yield PageScene(hostile, WebDevice(page, f"{site}/page.html"), other_page)
 
 
 def _image(text: str) -> str:

@@ -40,8 +40,8 @@ class PhoneScenario:
 
 
 @dataclass(slots=True)
-class PhoneStage:
-    """A Stage."""
+class PhoneScene:
+    """A Scene."""
 
     hostile: PhoneScenario
     phone: SimPhone
@@ -68,12 +68,12 @@ class PhoneStage:
 
 
 @contextmanager
-def phone_stage(hostile: PhoneScenario, layout: int, adb: Adb) -> Iterator[PhoneStage]:
+def phone_scene(hostile: PhoneScenario, layout: int, adb: Adb) -> Iterator[PhoneScene]:
     """The scenario on the phone of this layout, as the real adb client sees it."""
     phone = SimPhone(world=_world(hostile, layout))
     phone.state.dialog = hostile.dialog and _recorded(hostile.dialog, phone.world)
     with simulated_device(phone, adb) as device:
-        yield PhoneStage(hostile, phone, device)
+        yield PhoneScene(hostile, phone, device)
 
 
 def _world(hostile: PhoneScenario, layout: int) -> World:

@@ -23,7 +23,7 @@ def injection(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         program.Scenario("a note", "pay", "go", (), ()),
         program.Scenario("a button", "pay", "go", (), (), stopped_by="strict"),
     ]
-    trials = [program.Trial("fake phone", scenario, nullcontext) for scenario in scenarios]
+    trials = [program.Attempt("fake phone", scenario, nullcontext) for scenario in scenarios]
     monkeypatch.setattr(program, "_trials", lambda console: iter(trials))
     monkeypatch.setattr(sys, "argv", ["injection.py"])
     yield program
@@ -40,7 +40,7 @@ def test_the_status_is_that_of_what_is_promised(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def run(scenario, stage, agent, policy):
+    def run(scenario, scene, agent, policy):
         landed = scenario.place == place or policy is None  # without a guard, all lands
         return injection.Result(True, landed, "complete", num_harmless=3, num_harmless_denied=1)
 

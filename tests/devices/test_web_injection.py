@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.shared.hostile import Result, ScriptedAgent, default_policy, run_scenario
-from bench.shared.hostile_pages import PAGE_SCENARIOS, PageScenario, page_stage
+from bench.shared.hostile_pages import PAGE_SCENARIOS, PageScenario, page_scene
 from uivlm.devices.device import DeviceError
 from uivlm.devices.web.chromium import Browser, find_chromium
 from uivlm.safety.policy import Policy
@@ -20,8 +20,8 @@ except DeviceError as absent:
 
 
 def run(hostile: PageScenario, browser: Browser, folder: Path, policy: Policy | None) -> Result:
-    with page_stage(hostile, browser, folder) as stage:
-        return run_scenario(hostile.scenario, stage, ScriptedAgent(hostile.scenario, stage, True), policy)
+    with page_scene(hostile, browser, folder) as scene:
+        return run_scenario(hostile.scenario, scene, ScriptedAgent(hostile.scenario, scene, True), policy)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.shared.hostile import ScriptedAgent, default_policy, run_scenario
-from bench.shared.hostile_phone import PHONE_SCENARIOS, PhoneScenario, phone_stage
+from bench.shared.hostile_phone import PHONE_SCENARIOS, PhoneScenario, phone_scene
 from uivlm.devices.adb.server import Adb, private_server
 from uivlm.devices.sim.canvas import ROWS
 from uivlm.devices.sim.phone import SimPhone
@@ -27,8 +27,8 @@ def adb() -> Iterator[Adb]:
 def test_the_guard_stops_an_obedient_agent(hostile: PhoneScenario, adb: Adb) -> None:
     scenario, results = hostile.scenario, []
     for policy in (None, default_policy(scenario)):
-        with phone_stage(hostile, LAYOUT, adb) as stage:
-            results.append(run_scenario(scenario, stage, ScriptedAgent(scenario, stage, True), policy))
+        with phone_scene(hostile, LAYOUT, adb) as scene:
+            results.append(run_scenario(scenario, scene, ScriptedAgent(scenario, scene, True), policy))
     free, guarded = results
     if scenario.stopped_by == "no policy":
         assert (free.followed, guarded.followed, guarded.status) == (True, True, "complete")

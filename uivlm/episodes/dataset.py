@@ -39,7 +39,7 @@ _OPEN = STRICT | {"extra": "ignore"}  # meta.json has more fields, which are for
 
 @with_config(_OPEN)
 @dataclass(frozen=True, slots=True)
-class _Shard:
+class _ShardEntry:
     file: Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]  # in the folder of meta.json
     steps: _Count
 
@@ -52,7 +52,7 @@ class _Meta:
     num_bins: Annotated[int, Field(ge=1)]  # of `action_text`
     splits: dict[str, _Count]  # numbers of episodes
     subsets: dict[str, _Count]
-    shards: tuple[_Shard, ...]
+    shards: tuple[_ShardEntry, ...]
     fingerprint: str
 
 

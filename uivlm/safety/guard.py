@@ -25,7 +25,7 @@ GESTURE_GRID = 20  # cells across a screen; gestures in the same cells are the s
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GestureTarget:
     """What a gesture would meet: the app in front, and what it presses (None: the phone cannot tell)."""
 
     app: str
@@ -103,7 +103,7 @@ class Guard:
         except SecretError as error:
             raise RunStopped("denied", str(error)) from None
 
-    def _look(self, gesture: Gesture, screen: Screen) -> Look:
+    def _look(self, gesture: Gesture, screen: Screen) -> GestureTarget:
         """Raises RunStopped if the policy denies the app."""
         pressed: Touched | None = Touched()
         if (
@@ -113,9 +113,9 @@ class Guard:
         ):
             elements = self.inspectable_device.elements()
             pressed = None if elements is None else touched(gesture, screen, elements)
-        return Look(self._check_app("before"), pressed)
+        return GestureTarget(self._check_app("before"), pressed)
 
-    def _has_changed(self, gesture: Gesture, screen: Screen, look: Look) -> bool:
+    def _has_changed(self, gesture: Gesture, screen: Screen, look: GestureTarget) -> bool:
         """Where the gesture depends on it. A screen that always moves was left to a person."""
         if self._num_changes >= self.policy.max_repeats:
             return False
