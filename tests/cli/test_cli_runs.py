@@ -136,6 +136,11 @@ def test_doctor_finds_no_phone(uivlm: Uivlm, monkeypatch: pytest.MonkeyPatch) ->
     assert "no phone" in out
 
 
+def _heed_interrupts() -> None:
+    """A shell lets its background jobs ignore SIGINT, and so their children, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
 def test_a_run_ends_on_request(signal_name: str, url: str, tmp_path: Path) -> None:
@@ -161,7 +166,12 @@ def test_a_run_ends_on_request(signal_name: str, url: str, tmp_path: Path) -> No
     with serve_in_thread({"slow": Scripted(Finish("complete"), 100_000, seconds=0.3)}) as slow:
         command[command.index(url)] = slow
         run = subprocess.Popen(
-            [*command, "--policy", str(policy)], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE
+            [*command, "--policy", str(policy)],
+            cwd=tmp_path,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            preexec_fn=_heed_interrupts,
         )
         rows = tmp_path / "trace" / "trace.jsonl"
         until = time.monotonic() + 60
