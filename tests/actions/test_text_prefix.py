@@ -123,6 +123,7 @@ def test_every_beginning_of_an_action_begins_one(bins: int) -> None:
             assert not isinstance(language.parse(whole), InvalidAction), whole
 
 
+@pytest.mark.slow
 @settings(max_examples=3000, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=2)), max_size=10))
 def test_what_begins_an_action_can_be_ended(pieces: list[str]) -> None:

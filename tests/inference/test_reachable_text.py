@@ -45,6 +45,7 @@ def assert_reachable(kind: Reader, action: Action) -> None:
         assert token in allowed(speech, ids[:i]), (LANGUAGE.format(action), reader.decode(ids[:i]), token)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 @settings(max_examples=40, deadline=None)
 @given(text=st.text(max_size=12))
@@ -115,6 +116,7 @@ def test_a_typed_text_is_closed_after_its_last_whole_character(kind: Reader) -> 
     assert speech.closed_text(reader.encode("tap at 1")) is None
 
 
+@pytest.mark.slow
 def test_a_language_of_few_bins_is_accepted_whole_and_nothing_else() -> None:
     """By brute force over all texts of the automaton outside typed text."""
     for num_bins in (2, 11, 26):

@@ -23,6 +23,7 @@ def adb() -> Iterator[Adb]:
         yield server
 
 
+@pytest.mark.slow
 @each_scenario
 def test_the_guard_stops_an_obedient_agent(hostile: PhoneScenario, adb: Adb) -> None:
     scenario, results = hostile.scenario, []
