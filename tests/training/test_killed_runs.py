@@ -32,11 +32,11 @@ SHARDINGS = {
     "full": ["distributed.fsdp=true", "model.lora=null"],
 }
 IN_MAKE_TEST = {
-    ("llama_vit", "none", 2),
+    ("llama_vit", "none", 4),
     ("llama_parts", "zero2", 2),
     ("qwen_vl", "full", 2),
     ("Qwen2VL", "fsdp", 2),
-    ("Qwen2_5_VL", "none", 4),
+    ("Qwen2_5_VL", "none", 2),
     ("Qwen3VL", "none", 2),
 }
 RUNS = list(product(RECIPES, SHARDINGS, (2, 4)))

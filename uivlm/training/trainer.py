@@ -255,7 +255,9 @@ def training_arguments(recipe: recipes.Recipe, state_dir: Path, num_workers: int
         **{f"dataloader_{name}": value for name, value in loader.items()},
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
-        ddp_find_unused_parameters=False,
+        # Else DDP arranges gradients anew after its first step: with more than two processes a resumed run
+        # would sum them in another order once, and end in other bytes.
+        ddp_find_unused_parameters=True,
         logging_steps=1,
         logging_nan_inf_filter=False,
         disable_tqdm=True,
