@@ -1,4 +1,4 @@
-"""The rule for the boxes of every format: a box is no reason to lose a step.
+"""The rule for the boxes of every format: no step is lost because of a box.
 
 In: the annotations of a screen, as recorded. Out: those on the screen, and how many were left out.
 """

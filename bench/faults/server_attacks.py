@@ -64,7 +64,7 @@ class Target:
             yield connection
 
     def health_s(self, seconds: float = 0) -> float:
-        """The slowest answer of so many seconds, each on a new connection; infinite if one fails."""
+        """The slowest answer within `seconds`, each on a new connection; infinite if one fails."""
         slowest, until = 0.0, time.monotonic() + seconds
         while True:
             start = time.monotonic()
